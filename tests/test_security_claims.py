@@ -27,7 +27,7 @@ from kproxy.commands.parser import command_parser
 from kproxy.commands.place import listen_address
 from kproxy.net import control
 from kproxy.net.control import ControlServer, RequestRefused
-from kproxy.net.control_address import open_control
+from kproxy.net.control_address import open_addresses
 from kproxy.net.control_api import RULES_MAX
 from kproxy.net.page_process import ANSWER_SECONDS
 from kproxy.net.tls.contexts import broker_contexts, listen_contexts
@@ -165,8 +165,8 @@ def refused(token: str | None, **headers: str) -> int:
 
 async def test_token() -> None:
     with pytest.raises(Unusable, match="set KPROXY_CONTROL_TOKEN"):
-        await open_control(("0.0.0.0", 0), None)
-    opened = await open_control(("0.0.0.0", 0), "s3cret")
+        await open_addresses(("0.0.0.0", 0), None, None)
+    opened = (await open_addresses(("0.0.0.0", 0), "s3cret", None)).control
     assert opened and opened.token == "s3cret"
     for listener in opened.listening:
         await listener.aclose()

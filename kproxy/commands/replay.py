@@ -39,7 +39,7 @@ from kproxy.commands.tls import add_listen_tls_options, listen_tls
 from kproxy.levels import warning
 
 if TYPE_CHECKING:
-    from kproxy.net.replaying import ReplayControl, StartingMachine
+    from kproxy.net.replaying import ReplayOperation, StartingMachine
     from kproxy.proxy.faults import Rules
     from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.loaded import Loaded
@@ -186,8 +186,8 @@ def run(options: argparse.Namespace) -> int:
             place = (*listen_address(options), options.advertise)
             served = _served_by(machine, rules, options)
             begin = partial(replay, served, *place, console.ready, console.log)
-            control = _control(options, served, rules, recordings)
-            trio.run(partial(begin, control=control, listen_tls=listen_tls(options)))
+            operation = _operation(options, served, rules, recordings)
+            trio.run(partial(begin, operation=operation, listen_tls=listen_tls(options)))
         except (Unusable, TlsError) as error:
             return console.fail(f"kproxy replay: {error}", 2)
         except (ListenError, RecordingError) as error:
@@ -211,10 +211,10 @@ def _served_by(machine: ReplayBroker, rules: Rules, options: argparse.Namespace)
     return RuledBroker(machine, rules) if may_have_rules else machine
 
 
-def _control(
+def _operation(
     options: argparse.Namespace, machine: StartingMachine, rules: Rules, recordings: Path | None
-) -> ReplayControl | None:
-    from kproxy.net.replaying import ReplayControl
+) -> ReplayOperation | None:
+    from kproxy.net.replaying import ReplayOperation
     from kproxy.recording import recordings as files_of
     from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.ruled import RuledBroker
@@ -223,9 +223,16 @@ def _control(
     if not (options.control or options.health or read_rules):
         return None
     assert isinstance(machine, ReplayBroker | RuledBroker)
-    files, token = files_of(options.files), control_token() if options.control else None
-    places = options.control, token, machine, rules, files, recordings, options.health
-    return ReplayControl(*places, read_rules)
+    return ReplayOperation(
+        options.control,
+        control_token() if options.control else None,
+        machine,
+        rules,
+        replayed=files_of(options.files),
+        recordings=recordings,
+        health=options.health,
+        read_rules=read_rules,
+    )
 
 
 def _check_files(options: argparse.Namespace) -> None:

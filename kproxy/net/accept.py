@@ -123,7 +123,8 @@ class Acceptor:
                 self._log_once("listen", str(error))
             elif port:
                 node = f"node {node_id}"
-                self._log(f"port {port} is not free for {node}, it gets another (--node-port)")
+                text = f"port {port} is not free for {node}, it gets another (--node-port)"
+                self._log(warning(text))
                 return self.listen(node_id, 0)
             return str(error)
         places = self.listening.add(listeners)

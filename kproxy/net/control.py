@@ -11,9 +11,9 @@ for an answer). No connection waits for others: of too many, the one that has be
 longest ends. A refusal is one line of JSON: `{"error": "…"}`.
 
 Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a token, each request
-must carry it (`Authorization: Bearer TOKEN`), but for what `anyone` may read. Without a token,
-private routes take the cookie, and the server listens on the loopback address only (`open_control`
-checks that), where web pages are the danger: they can make a browser on this machine send requests.
+must carry it (`Authorization: Bearer TOKEN`), but for public routes. Without a token, private
+routes take the cookie, and the server listens on the loopback address only (`open_addresses` checks
+that), where web pages are the danger: they can make a browser on this machine send requests.
 So requests of a page of another origin are refused, and so are those for a foreign host name, as
 DNS rebinding sends them, whatever they carry. A change with a cookie must name its origin. Answers
 are not kept by who gets them.
@@ -31,8 +31,8 @@ import http
 import ipaddress
 import json
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote
 
 import attrs
@@ -99,6 +99,9 @@ class ControlCall:
     """The path and its parameters, as they were sent."""
 
 
+Access = Literal["public", "open", "private"]
+
+
 @attrs.frozen
 class Route:
     """The function that answers a method of a path."""
@@ -108,9 +111,10 @@ class Route:
     takes_body: bool = False
     seconds: float = 0.0
     """More time for an answer; then the answer says that it took too long."""
-    private: bool = False
-    """True if it takes a cookie or a token, also where there is no token: it shows what was
-    recorded."""
+    access: Access = "open"
+    """public: anybody reads it, without a token, under any host name; open: it takes the token, if
+    there is one; private: it takes a cookie or a token also where there is no token, because it
+    shows what was recorded."""
 
 
 _Visitors = dict[trio.CancelScope, bool]
@@ -133,8 +137,6 @@ class ControlServer:
     browser: BrowserAccess | None = None
     """The access of browsers; None: a token alone lets in, if there is one."""
     connections_max: int = CONNECTIONS_MAX
-    anyone: Collection[str] = ()
-    """The paths that anybody may read, without a token, under any host name."""
 
     async def serve(self, listeners: Sequence[trio.abc.Listener[trio.SocketStream]]) -> None:
         """Serve until cancelled, then close the listeners."""
@@ -152,8 +154,9 @@ class ControlServer:
         method = request.method.decode()
         path = request.target.decode("latin-1").partition("?")[0]
         reads = method in ("GET", "HEAD")
-        if reads and path in self.anyone:
-            return self.routes[path]["GET"], ()
+        read = self.routes.get(path, {}).get("GET") if reads else None
+        if read and read.access == "public":
+            return read, ()
         known = self._check_sender(_headers(request), reads)
         allowed: dict[str, None] = {}
         for template, methods in self.routes.items():
@@ -162,7 +165,7 @@ class ControlServer:
                 continue
             route = methods.get("GET" if method == "HEAD" else method)
             if route is not None:
-                if route.private and self.browser is not None and not known:
+                if route.access == "private" and self.browser is not None and not known:
                     why = "open the address that kproxy has printed last; each works once"
                     raise RequestRefused(401, why)
                 return route, words

@@ -1,4 +1,14 @@
-"""The control address, at which an operator sees a running machine and changes its rules."""
+"""The addresses for the operator: --control, to see a running machine and change its rules, and
+--health.
+
+::
+
+    --control ─▶ listen_at ─┐
+    --health ──▶ listen_at ─┴─▶ OperatorAddresses ─▶ control_servers ─▶ tasks
+
+Invariants: both are open, or neither is. Other machines reach --control only where there is a
+token; --health serves nothing that needs one. HTTP is imported only where there is an address.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +44,7 @@ class ControlAddress:
 
 
 @attrs.frozen(eq=False)
-class OperatorPlaces:
+class OperatorAddresses:
     """The control address and that of --health, where there are any."""
 
     control: ControlAddress | None
@@ -46,54 +56,46 @@ class OperatorPlaces:
         return [each for at in (self.control, self.health) if at for each in at.listening]
 
 
-async def open_places(
+async def open_addresses(
     control: Address | None, token: str | None, health: Address | None
-) -> OperatorPlaces:
+) -> OperatorAddresses:
     """Open both addresses.
 
     Raises:
-        Unusable, ListenError: see `open_control`.
+        Unusable: other machines reach the control address, and there is no token.
+        ListenError: an address cannot be used.
     """
-    opened = await open_control(control, token)
-    with listeners.closed_on_failure(opened.listening if opened else ()):
-        return OperatorPlaces(opened, await open_control(health, None, "--health"))
+    controlled = checked = None
+    if control is not None:
+        interface = await resolve_control(control, token)
+        listening = interface.open(control[1])
+        controlled = ControlAddress(control[0], interface.loopback, token, listening)
+    with listeners.closed_on_failure(controlled.listening if controlled else ()):
+        if health is not None:
+            interface = await listeners.resolve(health[0], "--health")
+            listening = interface.open(health[1])
+            checked = ControlAddress(health[0], interface.loopback, None, listening)
+    return OperatorAddresses(controlled, checked)
 
 
-async def open_control(
-    control: Address | None, token: str | None, option: str = "--control"
-) -> ControlAddress | None:
-    """Open the control address, or that of --health, if there is one.
+async def resolve_control(control: Address, token: str | None) -> listeners.Interface:
+    """Look up the host of the control address.
 
     Raises:
-        Unusable: other machines reach the control address, and there is no token.
+        Unusable: other machines reach it, and there is no token.
         ListenError: it cannot be used.
     """
-    if control is None:
-        return None
-    interface = await resolve_control(control, token, option)
-    return ControlAddress(control[0], interface.loopback, token, interface.open(control[1]))
-
-
-async def resolve_control(
-    control: Address, token: str | None, option: str = "--control"
-) -> listeners.Interface:
-    """Look up the host of such an address.
-
-    Raises:
-        Unusable, ListenError: see `open_control`.
-    """
-    host = control[0]
-    interface = await listeners.resolve(host, option)
-    if option == "--control" and not interface.loopback and not token:
+    interface = await listeners.resolve(control[0], "--control")
+    if not interface.loopback and not token:
         raise Unusable(
-            f"--control {host}: other machines can reach that; set KPROXY_CONTROL_TOKEN to what"
-            " they must send, or use 127.0.0.1"
+            f"--control {control[0]}: other machines can reach that; set KPROXY_CONTROL_TOKEN to"
+            " what they must send, or use 127.0.0.1"
         )
     return interface
 
 
 def control_servers(
-    at: OperatorPlaces, operated: Operated, log: Callable[[str], None]
+    at: OperatorAddresses, operated: Operated, log: Callable[[str], None]
 ) -> list[Task]:
     """Return the tasks that serve the addresses."""
     if not at.listening:
@@ -101,13 +103,13 @@ def control_servers(
     from kproxy.net.control import ControlServer
     from kproxy.net.health import Health
 
-    routes = Health(operated).routes()
     tasks: list[Task] = []
-    if at.control:
-        tasks.append(_control_server(at.control, routes, operated, log))
+    if control := at.control:
+        access = "public" if control.loopback else "open"
+        tasks.append(_control_server(control, Health(operated).routes(access), operated, log))
     if health := at.health:
         log(f"health: http://{listening_at(reachable(health.host), health.listening)}/readyz")
-        server = ControlServer(routes, health.host, None, log, anyone=routes)
+        server = ControlServer(Health(operated).routes(), health.host, None, log)
         tasks.append(partial(server.serve, health.listening))
     return tasks
 
@@ -134,9 +136,8 @@ def _control_server(
     api = ControlApi(operated)
     metrics = {"/metrics": {"GET": exposition(operated)}}
     routes = {**metrics, **health, **api.routes(), **page.routes()}
-    anyone = health if at.loopback else ()
     limit = BROWSER_CONNECTIONS_MAX
-    server = ControlServer(routes, at.host, at.token, log, access, limit, anyone)
+    server = ControlServer(routes, at.host, at.token, log, access, limit)
     return partial(_serve, server, at.listening, page)
 
 

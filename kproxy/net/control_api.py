@@ -64,7 +64,7 @@ class ControlApi:
         """Return the routes of the API."""
         return {
             "/status": {"GET": Route(self.status)},
-            "/live": {"GET": Route(self.live, private=True)},
+            "/live": {"GET": Route(self.live, access="private")},
             "/faults": {
                 "GET": Route(self.faults),
                 "POST": Route(self.add, takes_body=True),

@@ -27,7 +27,7 @@ from kproxy.proxy.authenticate import LoginFailed
 
 DIAL_SECONDS = 10.0
 PROBE_SECONDS = 2.0
-"""The time for a broker that was down to take a connection: enough for two SYNs."""
+"""The time for a broker that is probed to take a connection: enough for two SYNs."""
 REDIAL_SECONDS = 1.0
 """The time for which a client is held when no broker can be reached."""
 _REDIAL_SECONDS_MIN = 0.05
@@ -129,16 +129,17 @@ async def dial_again(
         pause *= 2
 
 
-async def takes_connections(address: Address, ours: Listening) -> bool:
-    """Return whether a broker takes connections at an address; open and close one."""
-    with trio.move_on_after(PROBE_SECONDS):
-        try:
-            found = await dial([address], ours)
-        except Ourselves:
-            return False
-        if not isinstance(found, Unreachable):
-            found.close()
-            return True
+async def takes_connections(addresses: Sequence[Address], ours: Listening) -> bool:
+    """Return whether a broker takes connections at one of the addresses; open and close one."""
+    for address in addresses:
+        with trio.move_on_after(PROBE_SECONDS):
+            try:
+                found = await dial([address], ours)
+            except Ourselves:
+                continue
+            if not isinstance(found, Unreachable):
+                found.close()
+                return True
     return False
 
 

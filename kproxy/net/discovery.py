@@ -50,7 +50,7 @@ async def discover(
         if not isinstance(found, Unreachable):
             break
         if found.login_failed:
-            log(f"kproxy's login to ask for the brokers failed: {found.reason}")
+            log(warning(f"kproxy's login to ask for the brokers failed: {found.reason}"))
             discovered([])
             return
         if not logged:

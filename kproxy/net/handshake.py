@@ -26,7 +26,7 @@ import math
 import selectors
 import socket
 import ssl
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -34,6 +34,7 @@ import attrs
 import trio
 
 from kproxy.defects import defect
+from kproxy.net.failures import Failures
 from kproxy.net.tls.peer import distinguished_name, peer_name
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport, close_heard
@@ -116,7 +117,7 @@ class _TlsHandshake:
 class Handshakes:
     """Runs the handshakes of all connections, in turns."""
 
-    def __init__(self, seconds: float = HANDSHAKE_SECONDS) -> None:
+    def __init__(self, failures: Failures, seconds: float = HANDSHAKE_SECONDS) -> None:
         self._seconds = seconds
         self._selector = selectors.DefaultSelector()
         """Watches the peers that are waited for."""
@@ -126,12 +127,13 @@ class Handshakes:
         self._new: deque[_TlsHandshake] = deque()
         """Handshakes that wait for their turn."""
         self._waiting = trio.CancelScope()
-        self.failures: Counter[tuple[str, str]] = Counter()
-        """The handshakes that failed, by the peer ("client", "broker") and the kind of failure."""
+        self._failures = failures
 
     def with_brokers(self, context: Callable[[], ssl.SSLContext], name: str | None) -> Secure:
         """Return the function for brokers: each must have this name, or that of its host."""
-        self.failures["broker", "certificate_refused"] = 0  # the usual one: a counter begins at 0
+        self._failures.tls["broker", "certificate_refused"] = (
+            0  # the usual one: a counter begins at 0
+        )
         return partial(self._shake, context, True, name)
 
     def with_clients(self, context: Callable[[], ssl.SSLContext]) -> Secure:
@@ -172,7 +174,7 @@ class Handshakes:
             await handshake.ended.wait()
             if handshake.failure is not None:
                 kind, reason = handshake.failure
-                self.failures["broker" if verify else "client", kind] += 1
+                self._failures.tls["broker" if verify else "client", kind] += 1
                 raise HandshakeFailed(reason)
             assert handshake.transport is not None, "it has ended well"
             return Secured(handshake.transport, _session(handshake.transport.tls))

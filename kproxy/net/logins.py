@@ -26,7 +26,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,7 @@ import attrs
 import trio
 
 from kproxy.defects import defect
+from kproxy.net.failures import Failures
 from kproxy.net.handshake import Secure, Secured
 from kproxy.net.tls.credentials import MSK_IAM, OAUTHBEARER, Credentials, without_login
 from kproxy.net.transport import Transport
@@ -72,10 +72,10 @@ class Token:
 class Logins:
     """Logs in at brokers, with one account."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, failures: Failures) -> None:
         self._credentials = credentials
-        self.failures = Counter(dict.fromkeys(KINDS, 0))
-        """Kind of a failure → the number of logins that failed so."""
+        self._failures = failures.logins
+        self._failures.update(dict.fromkeys(KINDS, 0))  # an increase is from a number
         self._fetching = trio.Lock()
         self._threads = trio.CapacityLimiter(_THREADS_MAX)
         self._token = ""
@@ -108,13 +108,13 @@ class Logins:
             with trio.fail_after(LOGIN_SECONDS):
                 return await self._exchange(transport, await self._account(), earlier)
         except LoginFailed as error:
-            self.failures[error.kind] += 1
+            self._failures[error.kind] += 1
             raise
         except trio.TooSlowError:
-            self.failures["timeout"] += 1
+            self._failures["timeout"] += 1
             raise LoginFailed("timeout", f"no login within {LOGIN_SECONDS:g} s") from None
         except OSError:
-            self.failures["closed"] += 1
+            self._failures["closed"] += 1
             raise LoginFailed("closed", "the broker hung up during kproxy's login") from None
 
     async def _exchange(

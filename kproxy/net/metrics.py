@@ -1,8 +1,8 @@
 """The metrics of the proxy, in Prometheus' text format.
 
-Only `traffic` is counted for this, chunk by chunk, and `looking` looks at brokers. Every other
-metric is an attribute of the pump, the machine, the rules, the recorder or the recording, read when
-it is requested. The disk is asked in a thread, for a second at most: it may hang.
+Only `traffic` is counted for this, chunk by chunk. Every other metric is an attribute of the pump,
+the machine, the rules, the recorder or the recording, read when it is requested. The disk is asked
+in a thread, for a second at most: it may hang.
 
 Names: units at the end, `_total` on counters, labels from the vocabulary of `kproxy show
 --json`. All of it is valid OpenMetrics as well. Labels have values of kproxy or of Kafka's
@@ -176,17 +176,17 @@ def _ends(operated: Operated) -> Iterator[Metric]:
         "kproxy_tls_failures",
         "Handshakes, and connections later, at which TLS failed with this peer.",
         ("peer", "reason"),
-        operated.pump.tls_failures.items(),
+        operated.failures.tls.items(),
     )
     yield _counter(
         "kproxy_login_failures",
-        "Logins that brokers refused, of clients or of kproxy itself.",
+        "Logins that failed, of clients or of kproxy itself.",
         ("origin", "reason"),
         (
             ((origin, reason), count)
             for origin, found in (
                 ("client", operated.traffic.login_failures),
-                ("kproxy", operated.login_failures),
+                ("kproxy", operated.failures.logins),
             )
             for reason, count in found.items()
         ),
@@ -258,7 +258,7 @@ def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
 
 def _faults(rules: Rules) -> Iterator[Metric]:
     matched = CounterMetricFamily(
-        "kproxy_faults_matched", "What a fault rule meant.", labels=["rule"]
+        "kproxy_faults_matched", "What a fault rule matched.", labels=["rule"]
     )
     fired = CounterMetricFamily("kproxy_faults_fired", "How often it acted.", labels=["rule"])
     for rule in rules.rules:

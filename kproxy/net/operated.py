@@ -8,15 +8,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
 
+from kproxy.net.failures import Failures
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.traffic import Traffic
-from kproxy.proxy.actions import Address
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.machine import OpenMachine
 from kproxy.recording.retention import Retention
@@ -36,13 +36,10 @@ class Operated:
     replayed: Sequence[Path] = ()
     """The files of the recording that it replays."""
     traffic: Traffic = attrs.Factory(Traffic)
-    login_failures: Mapping[str, int] = attrs.field(factory=dict[str, int])
-    """The logins of kproxy itself that failed, by reason: one of a few."""
+    failures: Failures
     rules: Rules
     address: str
     """The address at which clients connect."""
-    bootstrap: Sequence[Address] = ()
-    """The brokers of which one must answer before clients can come."""
     clock: Callable[[], int]
     wall_ns: Callable[[int], int] = lambda time_ns: time_ns
     """Where a time of `clock` lies on the system's clock."""

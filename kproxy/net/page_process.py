@@ -71,7 +71,7 @@ class PageProcess:
 
     def routes(self) -> Routes:
         """Return the routes of the page."""
-        route = Route(self.relay, private=True, seconds=ANSWER_SECONDS)
+        route = Route(self.relay, access="private", seconds=ANSWER_SECONDS)
         return {path: {"GET": route} for path in PATHS}
 
     async def relay(self, call: ControlCall) -> Answer | Encoded:

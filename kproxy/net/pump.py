@@ -24,7 +24,7 @@ connection is only logged.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import trio
@@ -160,11 +160,6 @@ class Pump:
     def connections_open(self) -> int:
         """The number of clients that are connected."""
         return len(self._links)
-
-    @property
-    def tls_failures(self) -> Mapping[tuple[str, str], int]:
-        """The failures of TLS, by the peer ("client", "broker") and the kind."""
-        return self._security.tls_failures
 
     @property
     def busy(self) -> bool:
@@ -309,12 +304,12 @@ class Pump:
     async def _run_probe(self, action: Probe) -> None:
         """Probe whether a broker takes connections."""
         try:
-            answers = await takes_connections(action.address, self.acceptor.listening)
+            answers = await takes_connections(action.addresses, self.acceptor.listening)
         except Exception as error:
-            self._log(f"looking for node {action.node_id} ended {defect(error)}")
+            self._log(f"a probe of node {action.node_id} ended {defect(error)}")
             answers = True  # otherwise the node would be refused for ever; a client finds out
         if not self.draining:
-            about = action.node_id, action.address, answers, self._clock()
+            about = action.node_id, action.addresses, answers, self._clock()
             self._attempt("a probe", lambda: self._machine.probed(*about))
 
     # Events
@@ -401,7 +396,7 @@ class Pump:
         how = "reset"
         if isinstance(error, ssl.SSLError):
             how = "tls"
-            self._security.tls_failures[end.side.name.lower(), tls_failure(error)[0]] += 1
+            self._security.failures.tls[end.side.name.lower(), tls_failure(error)[0]] += 1
         now = self._clock()
         self.perform(self._machine.closed(end.number, end.side, how, why(error), now))
 

@@ -20,7 +20,7 @@ from kproxy.net import listeners
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
-from kproxy.net.control_address import control_servers, open_places
+from kproxy.net.control_address import control_servers, open_addresses
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
@@ -42,11 +42,11 @@ class StartingMachine(Machine, Protocol):
 
 
 @attrs.frozen
-class ReplayControl:
-    """The control address of a replaying broker, the parts that it shows and changes, and what
-    reads its rules again."""
+class ReplayOperation:
+    """The parts of a replaying broker that an operator sees and changes, and how: at a control
+    address, at that of health, by a signal."""
 
-    address: Address | None
+    control: Address | None
     token: str | None
     machine: OpenMachine
     rules: Rules
@@ -67,7 +67,7 @@ async def replay(
     ready: Callable[[str], None],
     log: Callable[[str], None],
     stop: trio.Event | None = None,
-    control: ReplayControl | None = None,
+    operation: ReplayOperation | None = None,
     listen_tls: ListenTls | None = None,
 ) -> None:
     """Run until a signal, or until `stop` is set; call `ready` with the bootstrap address.
@@ -86,30 +86,34 @@ async def replay(
     with ending_signals() as signals:
         bootstrap = interface.open(listen_port)
         with listeners.closed_on_failure(bootstrap):
-            at = (control.address, control.token, control.health) if control else None
-            places = await open_places(*at) if at else None
+            addresses = None
+            if operation:
+                addresses = await open_addresses(
+                    operation.control, operation.token, operation.health
+                )
         address = listening_at(advertised_host or reachable(listen_host), bootstrap)
         recorder = Recorder(None, log)
         pump = Pump(machine, interface, recorder, clock, log, CONNECTIONS_MAX, descriptors, secure)
         tasks: list[Task] = [*secure.tasks]
-        if control and places:
+        if operation and addresses:
             operated = Operated(
                 pump=pump,
-                machine=control.machine,
+                machine=operation.machine,
                 recorder=recorder,
-                rules=control.rules,
-                replayed=control.replayed,
+                failures=secure.failures,
+                rules=operation.rules,
+                replayed=operation.replayed,
                 address=address,
                 clock=clock,
-                recordings=control.recordings,
+                recordings=operation.recordings,
             )
-            tasks += control_servers(places, operated, log)
+            tasks += control_servers(addresses, operated, log)
 
         def begin() -> None:
             pump.perform(machine.start(clock()))
             ready(address)
 
-        ruled = (control.rules, control.read_rules) if control else (Rules(), None)
+        ruled = (operation.rules, operation.read_rules) if operation else (Rules(), None)
         reload = Reloading(secure, *ruled, recorder.note, clock, log).reload
         running = Running(pump, recorder, bootstrap, log, signals, stop, tasks=tasks, reload=reload)
         await run(running, begin)

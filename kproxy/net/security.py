@@ -10,14 +10,14 @@ Nothing here waits for a disk in the event loop, once it runs.
 from __future__ import annotations
 
 import socket
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import attrs
 import trio
 
 from kproxy.levels import warning
+from kproxy.net.failures import Failures
 from kproxy.net.handshake import Handshakes, Secure, plaintext
 from kproxy.net.logins import Logins
 from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
@@ -41,13 +41,8 @@ class Security:
     tasks: Sequence[Callable[[], Awaitable[None]]] = ()
     """What must run meanwhile: the handshakes, and the look after the files."""
     sources: Sequence[ContextSource] = ()
-    tls_failures: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
-    """The failures of TLS, by the peer ("client", "broker") and the kind."""
-
-    @property
-    def login_failures(self) -> Mapping[str, int]:
-        """The number of kproxy's own logins that failed, by reason."""
-        return self.logins.failures if self.logins else {}
+    failures: Failures = attrs.field(factory=Failures)
+    """What has failed of all this."""
 
     async def reload(self) -> None:
         """Load the files again, changed or not."""
@@ -72,7 +67,8 @@ def security(
     Raises:
         TlsError: a certificate, a key or a store cannot be used.
     """
-    handshakes = Handshakes()
+    failures = Failures()
+    handshakes = Handshakes(failures)
     to_broker = to_client = plaintext
     sources: list[ContextSource] = []
     if broker:
@@ -95,12 +91,12 @@ def security(
     if credentials and credentials.mechanism not in SCRAM and not (broker and broker.verified):
         what = f"{credentials.mechanism} shows a password or a token to whoever is there"
         log(warning(f"brokers to log in at are not verified, and {what}: use --broker-tls"))
-    logins = Logins(credentials) if credentials else None
+    logins = Logins(credentials, failures) if credentials else None
     query = logins.secured(to_broker) if logins else to_broker
     if logins and authenticate:
         to_broker = query
         tasks.append(logins.keep_token)
-    return Security(to_broker, to_client, query, logins, tasks, sources, handshakes.failures)
+    return Security(to_broker, to_client, query, logins, tasks, sources, failures)
 
 
 async def _keep_loaded(source: ContextSource) -> None:

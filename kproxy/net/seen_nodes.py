@@ -27,6 +27,7 @@ from typing import Any
 import attrs
 import trio
 
+from kproxy.levels import warning
 from kproxy.proxy.actions import Address
 from kproxy.recording.files import make_folder, reason, replacing
 
@@ -76,7 +77,7 @@ class SeenNodes:
             pass
         except (OSError, _NotUsable) as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
-            self.log(f"{self.path} {why}: the brokers in it are not known, {_LATER}")
+            self.log(warning(f"{self.path} {why}: the brokers in it are not known, {_LATER}"))
         return {node_id: address for node_id, (address, _) in self._seen.items()}
 
     def save(self, named: Mapping[int, Named]) -> None:
@@ -98,7 +99,8 @@ class SeenNodes:
             if not self._failed:
                 self._failed = True
                 what = "the brokers of the cluster cannot be kept"
-                self.log(f"{what} in {self.path}: {reason(error)}; after a restart {_LATER}")
+                why = f"{what} in {self.path}: {reason(error)}"
+                self.log(warning(f"{why}; after a restart {_LATER}"))
 
     async def keep(self, named: Callable[[], dict[int, Named]]) -> None:
         """Save the brokers that are named whenever others are, until cancelled."""
@@ -114,7 +116,7 @@ class SeenNodes:
                 await trio.to_thread.run_sync(self.save, found, abandon_on_cancel=True)
 
 
-UNKNOWN = f"the cluster does not name its brokers before a login: {_LATER}"
+UNKNOWN = warning(f"the cluster does not name its brokers before a login: {_LATER}")
 """The line for a start at which no broker is known."""
 
 

@@ -27,9 +27,8 @@ from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
-from kproxy.net.control_address import OperatorPlaces, control_servers, open_places
+from kproxy.net.control_address import OperatorAddresses, control_servers, open_addresses
 from kproxy.net.discovery import discover
-from kproxy.net.looking import look_at
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
@@ -180,16 +179,18 @@ async def serve(
     # Before the recording is opened: a signal must not end the run without completing it.
     with ending_signals() as signals:
         with listeners.closed_on_failure(bootstrap):
-            places = await _places(options, interface, bootstrap, log)
-            with listeners.closed_on_failure(places.listening):
+            addresses = await _operator_addresses(options, interface, bootstrap, log)
+            with listeners.closed_on_failure(addresses.listening):
                 started_ns = clock()
                 recording, retention = _open_recording(options, started_ns, log)
-        traffic = Traffic() if places.control else None
+        traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
-        cluster = Cluster(settings, options.rules)
-        limits = options.connections_max, descriptors
-        pump = Pump(cluster, interface, recorder, clock, log, *limits, secure)
+        probing = attrs.evolve(settings, probes=bool(addresses.listening))
+        cluster = Cluster(probing, options.rules)
+        pump = Pump(
+            cluster, interface, recorder, clock, log, options.connections_max, descriptors, secure
+        )
         address = _address(options, bootstrap)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
@@ -200,24 +201,22 @@ async def serve(
             recording=recording,
             retention=retention,
             traffic=traffic or Traffic(),
-            login_failures=secure.login_failures,
+            failures=secure.failures,
             rules=options.rules,
             address=address,
-            bootstrap=settings.bootstrap,
             clock=clock,
             wall_ns=clock.wall_ns,
             started_ns=started_ns,
             recordings=options.control_recordings,
         )
-        tasks += control_servers(places, operated, log)
-        tasks += [partial(look_at, cluster, pump, log)] if traffic else []
+        tasks += control_servers(addresses, operated, log)
         seen = _seen_nodes(options, log)
         remembered = {} if seen is None else seen.load()
-        about = bool(remembered), seen, cluster, pump, secure, clock, log
-        tasks.append(partial(_discover, options, *about))
+        discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
+        tasks.append(partial(discovering, clock=clock, log=log))
+        reloading = Reloading(secure, options.rules, options.read_rules, recorder.note, clock, log)
         schemas = _schemas(options, cluster, recorder, clock, log)
-        about = options.rules, options.read_rules, recorder.note, clock, log
-        rest = stop, options.drain_seconds, tasks, schemas, Reloading(secure, *about).reload
+        rest = stop, options.drain_seconds, tasks, schemas, reloading.reload
         running = Running(pump, recorder, bootstrap, log, signals, *rest)
         complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
     return _summary(recorder, recording, retention, complete)
@@ -229,17 +228,17 @@ def _address(options: Options, bootstrap: Sequence[trio.SocketListener]) -> str:
     return listening_at(host, bootstrap)
 
 
-async def _places(
+async def _operator_addresses(
     options: Options,
     interface: listeners.Interface,
     bootstrap: Sequence[trio.SocketListener],
     log: Callable[[str], None],
-) -> OperatorPlaces:
-    """Open the places of the operator, once it is clear that kproxy may listen where it does."""
+) -> OperatorAddresses:
+    """Open the operator's addresses, once it is clear that kproxy may listen where it does."""
     await check_loops(options.settings.bootstrap, bootstrap, log)
     advertised = options.settings.advertised_host
     await warn(options.listen_host, interface.loopback, advertised, log)
-    return await open_places(options.control, options.control_token, options.health)
+    return await open_addresses(options.control, options.control_token, options.health)
 
 
 def _summary(
@@ -449,5 +448,11 @@ def _security(options: Options, log: Callable[[str], None]) -> Security:
     """
     advertised = options.settings.advertised_host
     names = [*([advertised] if advertised else ()), options.listen_host]
-    login = options.credentials, options.authenticate
-    return security(options.broker_tls, options.listen_tls, names, log, *login)
+    return security(
+        options.broker_tls,
+        options.listen_tls,
+        names,
+        log,
+        credentials=options.credentials,
+        authenticate=options.authenticate,
+    )

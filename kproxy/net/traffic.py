@@ -82,7 +82,8 @@ class ApiTraffic:
     broker: Latencies = attrs.field(factory=Latencies)
     """The brokers' latencies …"""
     service: Latencies = attrs.field(factory=Latencies)
-    """… and what they were without queue and wait (`derived`); none where waits are unknown."""
+    """… and what they were without queue and wait (`derived.Durations.served_us`); none where
+    waits are unknown, or where all of it may be a wait."""
     errors: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
     """The responses with an error, by Kafka's name of it and its origin."""
 
@@ -249,8 +250,9 @@ def _add_times(
     broker_ns = max(0, received_ns - sent_ns)
     api.broker.add(broker_ns, count)
     if api_key not in _WAITS_UNKNOWN:
-        free_ns = max(sent_ns, peer.answered_ns)
-        api.service.add(max(0, received_ns - free_ns - wait_ns))
+        left_ns = max(0, received_ns - max(sent_ns, peer.answered_ns))
+        if left_ns > wait_ns or not (left_ns and wait_ns):  # else all of it may be a wait
+            api.service.add(max(0, left_ns - wait_ns))
         if count > 1:  # the others were queued until the first one's response arrived
             api.service.add(0, count - 1)
 

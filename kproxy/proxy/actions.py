@@ -124,10 +124,11 @@ class Refuse:
 @final
 @attrs.define(eq=False)
 class Probe:
-    """Try whether a broker takes connections at this address, and report `probed`."""
+    """Try whether a broker takes connections at one of these addresses, and report `probed`."""
 
-    node_id: int
-    address: Address
+    node_id: int | None
+    """None: the bootstrap."""
+    addresses: Sequence[Address]
 
 
 @final

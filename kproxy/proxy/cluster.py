@@ -77,13 +77,14 @@ class Cluster:
         """Connections with more requests for rules to decide on, in order of their turn."""
         self._requested_listeners: set[int] = set()
         """The nodes whose listener was requested and is not open yet."""
-        self._down = Down(self._nodes)
         self._last_bootstrap_index = 0
+        first_round_ns = 0 if settings.probes else None
+        self._down = Down(self._nodes, lambda: self._bootstrap, self._used, first_round_ns)
         self._idle = Idle(settings.idle_seconds)
         self._next_idle_check: int | None = None
         self._due = Due()
-        self.next_wake: int | None = None
-        """The time of the next `wake`; None while nothing is open and no broker is down."""
+        self.next_wake: int | None = first_round_ns
+        """The time of the next `wake`; None while nothing is open, and no broker is probed."""
         self._next_turn_ns = 0
         """The time of the next turn, while `_turns` has any connection."""
 
@@ -99,21 +100,8 @@ class Cluster:
         known = dict.fromkeys((None, *self._nodes.by_id), False)
         return known | self._down.reachable
 
-    @property
-    def unused(self) -> dict[int | None, Sequence[Address]]:
-        """The addresses of the known brokers to which no connection leads, as in `reachable`."""
-        used, nodes = self._used, self._nodes.by_id.items()
-        known = {None: self._bootstrap} | {node_id: (node.broker,) for node_id, node in nodes}
-        return {node_id: each for node_id, each in known.items() if node_id not in used}
-
-    def looked_at(self, node_id: int | None, answers: bool) -> list[Action]:
-        """Take the result of a look at a broker that was `unused`."""
-        if not answers and node_id in self._used:  # a client reached it meanwhile
-            return []
-        return self._down.looked_at(node_id, answers)
-
-    @property
     def _used(self) -> set[int | None]:
+        """Return the node ids of brokers to which a connection leads."""
         about = (each.about for each in self._connections.values())
         return {each["node_id"] for each in about if each["broker_address"]}
 
@@ -214,9 +202,11 @@ class Cluster:
         self._set_next_wake()
         return actions
 
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
+    def probed(
+        self, node_id: int | None, addresses: Sequence[Address], answers: bool, now: int
+    ) -> list[Action]:
         """Take the result of a Probe."""
-        actions = self._down.probed(node_id, address, answers, now)
+        actions = self._down.probed(node_id, addresses, answers, now)
         self._set_next_wake()
         return actions
 
@@ -391,7 +381,7 @@ class Cluster:
             port = listener_port(node_id, listen_port, self._settings.node_ports)
             if not port and listen_port:
                 text = f"node {node_id} is too large for its usual port, it gets any (--node-port)"
-                actions.append(Log(text))
+                actions.append(Log(warning(text)))
             actions.append(Listen(node_id, port))
         return actions
 

@@ -21,7 +21,7 @@ connections itself: by a Dial with a number that is new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn, Protocol
 
 import attrs
@@ -147,8 +147,10 @@ class Machine(Protocol):
         """Take the failure of a Listen: the listener could not be opened."""
         ...
 
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """Take the result of a Probe; `answers`: the address takes connections."""
+    def probed(
+        self, node_id: int | None, addresses: Sequence[Address], answers: bool, now: int
+    ) -> list[Action]:
+        """Take the result of a Probe; `answers`: one of them takes connections."""
         ...
 
     def wake(self, now: int) -> list[Action]:
@@ -225,7 +227,9 @@ class ClientSideOnly:
         """Never: this machine does not dial."""
         return []
 
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
+    def probed(
+        self, node_id: int | None, addresses: Sequence[Address], answers: bool, now: int
+    ) -> list[Action]:
         """Never: this machine does not probe."""
         return []
 

@@ -35,6 +35,8 @@ class Settings:
     """The most brokers that get a listener."""
     record_users: bool = False
     """Whether the users as whom clients log in are recorded."""
+    probes: bool = False
+    """Whether brokers that no client uses are probed, so that `Cluster.reachable` tells of them."""
     hang_up_hints: bool = True
     """Whether to guess why a broker hangs up: one that is a recording says so itself."""
     held_bytes_max: int = 256 << 20

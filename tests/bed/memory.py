@@ -199,9 +199,9 @@ class Performer:
         """The listener of a node cannot be opened."""
         self.perform(self.machine.not_listening(node_id, reason, self.clock.tick()))
 
-    def probed(self, node_id: int, address: Address, answers: bool) -> None:
+    def probed(self, node_id: int | None, addresses: Sequence[Address], answers: bool) -> None:
         """A Probe ends."""
-        self.perform(self.machine.probed(node_id, address, answers, self.clock.tick()))
+        self.perform(self.machine.probed(node_id, addresses, answers, self.clock.tick()))
 
     def advance(self, to_ns: int) -> None:
         """Let time pass: the machine is woken each time at exactly its `next_wake`.
@@ -334,7 +334,7 @@ class Performer:
     def _probe(self, action: Probe) -> None:
         answers = self.probe(action)
         if answers is not None:
-            self.probed(action.node_id, action.address, answers)
+            self.probed(action.node_id, action.addresses, answers)
 
     def _record(self, action: RecordEntries) -> None:
         self._keep(action.entries)

@@ -113,7 +113,7 @@ class Network:
             performer.listen = lambda listen: self._listen(performer, address[0], listen)
             performer.unlisten = lambda unlisten: self._unlisten(performer, unlisten.node_id)
             performer.refuse = lambda refuse: self._unlisten(performer, refuse.node_id)
-            performer.probe = lambda probe: probe.address in self.listeners
+            performer.probe = lambda probe: not self.listeners.keys().isdisjoint(probe.addresses)
             self.listeners[address] = performer, None
         return performer
 

@@ -221,7 +221,7 @@ def check_against(path: Path, samples: Sequence[Any]) -> None:
     service: Counter[str] = Counter()
     for exchange in recording.read(path):
         errors.update((str(exchange.api), error) for error in exchange.errors)
-        if exchange.durations.broker_us >= 0 and exchange.api not in JOINS:
+        if exchange.durations.served_us >= 0 and exchange.api not in JOINS:
             service[str(exchange.api)] += 1
     counted: Counter[tuple[str, str]] = Counter()
     for name, labels, value, *_ in samples:

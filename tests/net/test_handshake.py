@@ -12,6 +12,7 @@ import attrs
 import pytest
 import trio
 
+from kproxy.net.failures import Failures
 from kproxy.net.handshake import HandshakeFailed, Handshakes, Secured
 from kproxy.net.tls_transport import TlsTransport
 from tests.bed import certificates
@@ -107,7 +108,7 @@ async def test_many_at_once_take_turns(made: Certificates) -> None:
     """One after the other, with a turn for others between any two steps; who has begun goes first,
     kproxy itself too, and nobody's time is over because he must wait."""
     seconds = CLIENTS * STEP_SECONDS * 2 * 0.9
-    handshakes = Handshakes(seconds)
+    handshakes = Handshakes(Failures(), seconds)
     ended: list[str] = []
     with counted() as rounds:
         steps = Steps(rounds)
@@ -162,7 +163,8 @@ async def test_many_at_once_take_turns(made: Certificates) -> None:
 
 
 async def test_who_says_nothing_takes_no_turn_and_ends_alone(made: Certificates) -> None:
-    handshakes = Handshakes(seconds=0.05)
+    failures = Failures()
+    handshakes = Handshakes(failures, seconds=0.05)
     failed: list[tuple[int, str]] = []
     with counted() as rounds:
         steps = Steps(rounds)
@@ -183,7 +185,7 @@ async def test_who_says_nothing_takes_no_turn_and_ends_alone(made: Certificates)
                 assert await theirs.receive_some() == b""
     assert steps.taken == []
     assert {why for _, why in failed} == {"no TLS handshake within 0.05 s"}
-    assert handshakes.failures == {("client", "timeout"): CLIENTS}
+    assert failures.tls == {("client", "timeout"): CLIENTS}
     assert len({number for number, _ in failed}) == CLIENTS, (
         "several ends without a turn for others"
     )
@@ -191,7 +193,7 @@ async def test_who_says_nothing_takes_no_turn_and_ends_alone(made: Certificates)
 
 async def test_who_sends_byte_by_byte_ends(made: Certificates) -> None:
     """However often it sends, the time is that from the first step on."""
-    handshakes = Handshakes(seconds=0.3)
+    handshakes = Handshakes(Failures(), seconds=0.3)
     secure = handshakes.with_clients(functools.partial(server, made))
     hello = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -215,7 +217,7 @@ async def test_who_sends_byte_by_byte_ends(made: Certificates) -> None:
 async def test_who_is_given_up_leaves_nothing(made: Certificates) -> None:
     """A client that waits, one that has its turn next, and one in the middle are cancelled; the
     next with the same descriptors are served."""
-    handshakes = Handshakes()
+    handshakes = Handshakes(Failures())
     secure = handshakes.with_clients(functools.partial(server, made))
     async with running(handshakes):
         for rounds_before in range(6):
@@ -244,7 +246,7 @@ async def test_what_comes_with_the_end_of_the_handshake_is_received(made: Certif
     ours, theirs = await pair()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = client(made).wrap_bio(incoming, outgoing, server_hostname="localhost")
-    handshakes = Handshakes()
+    handshakes = Handshakes(Failures())
     secured: list[Secured] = []
 
     async def accept() -> None:

@@ -19,6 +19,7 @@ import trio
 
 from kproxy.levels import level_of
 from kproxy.net import logins
+from kproxy.net.failures import Failures
 from kproxy.net.logins import Logins, fetch_token
 from kproxy.net.security import security
 from kproxy.net.tls.credentials import Credentials
@@ -94,10 +95,8 @@ async def test_a_login_that_fails_ends_the_connection(
     changes: dict, kind: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(logins, "LOGIN_SECONDS", 0.5)
-    made: list[Logins] = []
-    monkeypatch.setattr(
-        "kproxy.net.security.Logins", lambda given: made.append(Logins(given)) or made[0]
-    )
+    failures = Failures()
+    monkeypatch.setattr("kproxy.net.security.Failures", lambda: failures)
     path = tmp_path / "r.mcap"
     async with proxied(Broker(**changes), path, credentials=PLAIN, authenticate=True) as proxy:
         for _ in range(2):
@@ -105,9 +104,9 @@ async def test_a_login_that_fails_ends_the_connection(
                 assert await client.receive_some() == b""
     (line,) = (log for log in proxy.logs if "connections to it end" in log)
     assert why in line and f"127.0.0.1:{proxy.broker_port}" in line
-    assert made[0].failures.keys() == set(KINDS), "each has a series from the start"
-    assert (+made[0].failures).keys() == {kind}
-    assert made[0].failures[kind] == 2 or kind not in ("mechanism", "credentials"), "it may lock it"
+    assert failures.logins.keys() == set(KINDS), "each has a series from the start"
+    assert (+failures.logins).keys() == {kind}
+    assert failures.logins[kind] == 2 or kind not in ("mechanism", "credentials"), "it may lock it"
     assert SECRET not in "".join(proxy.logs) and SECRET.encode() not in path.read_bytes()
 
 
@@ -296,7 +295,7 @@ async def test_a_token_is_fetched_again_before_it_ends_and_kept_where_that_fails
     tmp_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:
     path = tmp_path / "token"
-    made = Logins(Credentials("OAUTHBEARER", token_file=path))
+    made = Logins(Credentials("OAUTHBEARER", token_file=path), Failures())
     first, second = jwt(100, "a"), jwt(1000, "b")
     path.write_text(f"{first}\n")
     assert (await made._account()).password == first

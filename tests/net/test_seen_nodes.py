@@ -17,6 +17,7 @@ import pytest
 import trio
 from hypothesis import strategies as st
 
+from kproxy.levels import level_of
 from kproxy.net import serve
 from kproxy.net.seen_nodes import EXPIRE_SECONDS, FILE_BYTES_MAX, NODES_MAX, Named, SeenNodes
 from kproxy.proxy.actions import Address, Listen
@@ -166,6 +167,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     for _ in range(3):
         file.save(named(NODES))
     assert len(logs) == 1 and "cannot be kept" in logs[0] and "Not a directory" in logs[0]
+    assert level_of(logs[0]) == "warning"
 
 
 # ---- the machine

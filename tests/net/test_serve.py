@@ -186,9 +186,9 @@ async def test_a_stop_does_not_wait_for_a_disk_that_hangs(
 async def test_a_replaying_broker_whose_control_address_is_open_to_all_is_refused_in_a_line() -> (
     None
 ):
-    control = replaying.ReplayControl(("0.0.0.0", 0), None, machine=None, rules=Rules())
+    operation = replaying.ReplayOperation(("0.0.0.0", 0), None, machine=None, rules=Rules())
     with pytest.raises(Unusable, match="KPROXY_CONTROL_TOKEN"):
-        await replaying.replay(None, "127.0.0.1", 0, None, print, print, control=control)
+        await replaying.replay(None, "127.0.0.1", 0, None, print, print, operation=operation)
 
 
 async def test_a_replaying_broker_is_named_by_its_advertised_host() -> None:

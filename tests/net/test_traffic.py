@@ -59,9 +59,9 @@ def test_what_is_counted_is_what_exchanges_say(path: Path) -> None:
         api = exchange.api or OTHER
         told.update((api, error) for error in exchange.errors)
         throttled_ms[api] += getattr(exchange.response, "throttle_time_ms", 0)
-        if exchange.durations.broker_us >= 0 and api not in JOINS:
+        if exchange.durations.served_us >= 0 and api not in JOINS:
             service[api] += 1
-            service_us[api] += exchange.durations.service_us
+            service_us[api] += exchange.durations.served_us
     counted: Counter[tuple[str, str]] = Counter()
     for api, found in traffic.apis.items():
         for (error, _), count in found.errors.items():

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import Side
+from kproxy.levels import level_of
 from kproxy.proxy.actions import Address
 from kproxy.proxy.due import Due
 from kproxy.proxy.settings import Settings
@@ -64,16 +65,16 @@ class Outage:
     def answered(self, answers: bool, address: Address | None = None) -> None:
         """The last probe ends."""
         _, node_id, where = self.probes[-1]
-        self.player.performer.probed(node_id, address or where, answers)
+        self.player.performer.probed(node_id, (address or where,), answers)
 
 
-def outage(hold_listeners: bool = False, nodes_max: int = 1000) -> Outage:
-    player = Player(Settings([BROKER], listen_port=19092, nodes_max=nodes_max))
+def outage(hold_listeners: bool = False, nodes_max: int = 1000, probes: bool = False) -> Outage:
+    player = Player(Settings([BROKER], listen_port=19092, nodes_max=nodes_max, probes=probes))
     found = Outage(player)
     player.performer.clock.step = lambda: 0
     player.performer.refuse = lambda action: found.refused.append(action.node_id)
     player.performer.probe = lambda action: found.probes.append(
-        (player.now, action.node_id, action.address)
+        (player.now, action.node_id, action.addresses[0])
     )
     player.connect()
     found.names((1, "one", 9092), (2, "two", 9092))
@@ -266,17 +267,83 @@ def test_times_that_do_not_count_any_more_do_not_pile_up() -> None:
     assert due.next_ns == 10**15 + now
 
 
-def test_brokers_that_no_client_uses_are_looked_at() -> None:
-    at = outage()
-    cluster = at.player.cluster
-    assert cluster.reachable == {None: True, 1: False, 2: False}
+# ---- brokers that no client uses
+
+
+def test_brokers_that_no_client_uses_are_probed_new_ones_soon_and_the_bootstrap_often() -> None:
+    at = outage(probes=True)
     used = at.connects(1)
     at.player.performer.dialled(used, ("one", 9092))
-    assert cluster.unused == {2: (("two", 9092),)}, "bootstrap is used, too"
-    assert cluster.looked_at(1, False) == [], "a client found out meanwhile"
-    for answers, said in ((False, 1), (True, 1), (False, 1), (False, 0), (True, 1)):
-        assert len(cluster.looked_at(2, answers)) == said
-        assert cluster.reachable == {None: True, 1: True, 2: answers}
-    at.finds_it_down(2)
-    assert cluster.looked_at(2, True) == [] and not cluster.reachable[2], "it is probed"
-    assert cluster.looked_at(77, True) == [] and 77 not in cluster.reachable
+    began_ns, up = at.player.now, {2}
+    at.player.performer.probe = lambda action: (
+        at.probes.append((at.player.now, action.node_id or 0, action.addresses[0])),
+        action.node_id in up,
+    )[1]
+    for _ in range(61):
+        at.passes(500)
+        if at.player.now - began_ns > 15_000 * MS:
+            up = {None, 2} - up
+    seconds = {
+        node: [(when - began_ns) // 1000 // MS for when, each, _ in at.probes if each == node]
+        for node in (0, 1, 2)
+    }
+    assert seconds[1] == [], "a client uses it"
+    assert len(seconds[2]) in (3, 4) and seconds[2][0] <= 1
+    assert 14 <= len(seconds[0]) <= 16
+
+
+def test_a_broker_that_is_probed_is_logged_when_it_goes_and_comes() -> None:
+    at = outage(probes=True)
+    logs = at.player.logs
+    at.player.performer.probe = lambda action: action.node_id in up
+    up: set[int | None] = {None, 1, 2}
+    at.passes(11_000)
+    assert at.player.cluster.reachable == {None: True, 1: True, 2: True} and logs == []
+    up = {None, 1}
+    at.passes(11_000)
+    up = {1, 2}
+    at.passes(11_000)
+    assert at.player.cluster.reachable == {None: False, 1: True, 2: True}
+    assert logs == [
+        "node 2 takes no connections",
+        "the bootstrap broker takes no connections",
+        "node 2 answers again",
+    ]
+    assert [level_of(line) for line in logs] == ["warning", "warning", "info"]
+
+
+def test_a_bootstrap_that_comes_after_kproxy_is_not_logged_again() -> None:
+    player = Player(Settings([BROKER], probes=True))
+    up = False
+    player.performer.probe = lambda action: up
+    player.advance(player.now + 5000 * MS)
+    assert player.cluster.reachable == {None: False}
+    up = True
+    player.advance(player.now + 3000 * MS)
+    assert player.cluster.reachable == {None: True} and player.logs == []
+
+
+def test_a_probe_says_nothing_of_a_broker_that_a_client_reached_meanwhile() -> None:
+    at = outage(probes=True)
+    at.passes(2000)
+    (probe,) = [each for each in at.probes if each[1] == 2]
+    used = at.connects(2)
+    at.player.performer.dialled(used, ("two", 9092))
+    at.player.performer.probed(2, (probe[2],), False)
+    assert at.player.cluster.reachable[2] and at.player.logs == []
+    at.player.performer.probed(77, (("far", 1),), True)
+    assert 77 not in at.player.cluster.reachable
+    at.player.performer.stop()
+    assert at.player.cluster.next_wake is None
+
+
+def test_of_many_brokers_a_few_are_probed_at_once_and_each_has_its_turn() -> None:
+    at = outage(probes=True)
+    at.names(*((node_id, "host", 9092) for node_id in range(1, 101)))
+    at.passes(1000)
+    assert len(at.probes) == 16
+    at.player.performer.probe = lambda action: True
+    for _, node_id, where in [*at.probes]:
+        at.player.performer.probed(node_id, (where,), True)
+    at.passes(10_000)
+    assert all(at.player.cluster.reachable.values())

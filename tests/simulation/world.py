@@ -28,7 +28,7 @@ from kproxy.exchange.entries import (
     Side,
     each_frame,
 )
-from kproxy.proxy.actions import Address, Dial, Listen
+from kproxy.proxy.actions import Address, Dial, Listen, Probe
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
@@ -51,7 +51,7 @@ class World:
         self.seed = seed
         rng = self.rng = random.Random(seed)
         self.clock = Clock(START_NS + rng.randrange(10**9))
-        self.settings = self._settings()
+        self.settings = self._settings(faulty)
         self.readable = rng.random() < 0.3
         """Whether brokers send only what can be decoded, so that no address may slip through."""
         self.rules = faults.random_rules(seed) if faulty else None
@@ -60,6 +60,7 @@ class World:
         self.performer = Performer(
             self.cluster, self.clock, self._wires, self._dial, self._listen, self._learn
         )
+        self.performer.probe = self._probed
         self.filler = Filler(rng, self.address)
         self.scripts = Scripts(rng, self.filler, not self.readable, told_apart=faulty)
         # Of a response that names too many brokers some are learnt, of one that is lost none.
@@ -91,7 +92,7 @@ class World:
         self._stops_after = rng.randint(1, 300) if rng.random() < 0.1 else None
         self._sleeps_after = rng.randint(1, 300) if rng.random() < 0.05 else None
 
-    def _settings(self) -> Settings:
+    def _settings(self, faulty: bool) -> Settings:
         rng = self.rng
         names = ["boot-one", "boot-two", "boot-three"][: rng.choice((1, 1, 2, 3))]
         return Settings(
@@ -102,6 +103,7 @@ class World:
             idle_seconds=rng.choice((600, 5)),
             pending_requests_max=rng.randint(2, 5) if rng.random() < 0.15 else 1000,
             nodes_max=3 if rng.random() < 0.05 else 1000,
+            probes=not faulty and self.seed % 4 == 0,
         )
 
     def tick(self) -> int:
@@ -290,6 +292,15 @@ class World:
         link.hows.add("down")
         self.disturbed.add(link.number)
         self.performer.not_dialled(link.number, "refuses connections")
+
+    def _probed(self, probe: Probe) -> bool:
+        """A broker is probed where the machine heard last that it is, and is up or not."""
+        if probe.node_id is None:
+            assert sorted(probe.addresses) == sorted(self.settings.bootstrap)
+        else:
+            (address,) = probe.addresses
+            assert address in self.past[probe.node_id], "probed where that broker never was"
+        return self.rng.random() < 0.9
 
     def _check_dial(self, link: Link) -> None:
         """A broker is dialled where the machine heard last that it is."""

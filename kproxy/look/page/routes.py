@@ -105,7 +105,7 @@ class Pages:
             "/live": self.live,
         }
         return {
-            path: {"GET": Route(run, private=True, seconds=ANSWER_SECONDS)}
+            path: {"GET": Route(run, access="private", seconds=ANSWER_SECONDS)}
             for path, run in answers.items()
         }
 

@@ -243,7 +243,7 @@ async def test_what_was_recorded_takes_the_cookie_or_the_token(token: str | None
 
     routes = {
         "/open": {"GET": Route(hello), "POST": Route(hello)},
-        "/private": {"GET": Route(hello, private=True)},
+        "/private": {"GET": Route(hello, access="private")},
     }
     access, visitors = BrowserAccess(9), Visitors()
     entered = access.enter(access.path)
