@@ -34,7 +34,8 @@ _AUTHENTICATE_VERSION_MAX = 2
 
 KINDS = "mechanism", "credentials", "protocol", "closed", "timeout", "token"
 """The kinds of a login that failed: the broker does not offer the mechanism, refuses the
-credentials, does not speak Kafka's protocol, hangs up, does not answer in time; or there is no token."""
+credentials, does not speak Kafka's protocol, hangs up, does not answer in time; or there is no
+token."""
 
 
 class LoginFailed(Exception):
