@@ -36,7 +36,7 @@ def test_the_wheel_has_types_and_tables_and_not_the_generator(wheel: Path) -> No
         for path in (ROOT / "kproxy").rglob("*")
         if path.suffix in (".txt", ".pyi")
     }
-    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy" / "manual").glob("*.md")}
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy" / "manual").iterdir()}
     of_page = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy/look/page/files").iterdir()}
     assert pages and of_page
     data = {
@@ -46,6 +46,7 @@ def test_the_wheel_has_types_and_tables_and_not_the_generator(wheel: Path) -> No
         "kproxy/py.typed",
         "kproxy/demo.mcap",
         "kproxy/spark/log4j2.properties",
+        "kproxy/look/pictures/picture.css",
         *tables,
     }
     moved = {"kproxy/spark/pyspark_kproxy.py"}  # to where Spark looks for it
