@@ -45,7 +45,6 @@ WORKERS = 4
 """Two cores are busy while others wait for their clients and brokers."""
 LONGEST = (
     "tests/spark/",
-    "tests/test_typing_and_lint.py",
     "tests/integration/",
     "tests/testing/",
     "tests/tables/",

@@ -26,6 +26,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -125,12 +126,13 @@ class Logins:
         while True:
             await _send(transport, request)
             response = await _receive_frame(transport)
-            try:  # in a thread: SCRAM computes as long as the broker wants it to
-                request = await trio.to_thread.run_sync(
-                    _next, steps, response, abandon_on_cancel=True, limiter=self._threads
-                )
-            except _Done as done:
-                return done.session
+            # In a thread: SCRAM computes as long as the broker wants it to.
+            step = await trio.to_thread.run_sync(
+                _next, steps, response, abandon_on_cancel=True, limiter=self._threads
+            )
+            if isinstance(step, LoginSession):
+                return step
+            request = step
 
     async def _account(self) -> Account:
         wanted = self._credentials
@@ -171,19 +173,12 @@ class Logins:
         self._fetch_at = trio.current_time() + _FETCH_AGAIN_SECONDS
 
 
-class _Done(Exception):
-    """The end of a login: a thread cannot raise StopIteration."""
-
-    def __init__(self, session: LoginSession) -> None:
-        super().__init__()
-        self.session = session
-
-
-def _next(steps: Any, response: bytes) -> bytes:
+def _next(steps: Generator[bytes, bytes, LoginSession], response: bytes) -> bytes | LoginSession:
+    """Return the next request of a login, or its end: a thread cannot raise StopIteration."""
     try:
         return steps.send(response)
     except StopIteration as stop:
-        raise _Done(stop.value) from None
+        return stop.value
 
 
 async def _send(transport: Transport, data: bytes) -> None:

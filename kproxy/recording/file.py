@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import attrs
 
@@ -645,16 +646,7 @@ def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None
 
     Raises: RecordingError.
     """
-    for file in reversed(files):
-        try:
-            found = file.frame(position, files)
-        except RecordingError:
-            if file.path.exists():
-                raise
-            continue
-        if found is not None:
-            return found
-    return None
+    return _look_in(files, RecordingFile.frame, position)
 
 
 def frame_bytes_in(files: Sequence[RecordingFile], place: int) -> bytes | None:
@@ -663,11 +655,21 @@ def frame_bytes_in(files: Sequence[RecordingFile], place: int) -> bytes | None:
 
     Raises: RecordingError.
     """
-    if place <= 0:
-        return None
+    return _look_in(files, RecordingFile.frame_bytes, place) if place > 0 else None
+
+
+_Place = TypeVar("_Place")
+_Found = TypeVar("_Found")
+
+
+def _look_in(
+    files: Sequence[RecordingFile],
+    look: Callable[[RecordingFile, _Place, Sequence[RecordingFile]], _Found | None],
+    place: _Place,
+) -> _Found | None:
     for file in reversed(files):  # a generator would cost as much as a look into the pieces
         try:
-            found = file.frame_bytes(place, files)
+            found = look(file, place, files)
         except RecordingError:
             if file.path.exists():
                 raise
