@@ -35,17 +35,16 @@ from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.down import Down
-from kproxy.proxy.due import Due
+from kproxy.proxy.due import Due, Idle
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
-from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
 from kproxy.proxy.machine import OpenConnection, TlsSession
+from kproxy.proxy.mechanisms import shortened
 from kproxy.proxy.nodes import Nodes, listener_port
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings, Shared
 from kproxy.proxy.topics import Topics
-from kproxy.proxy.users import shortened
 from kproxy.proxy.verdicts import Decider
 
 _LOGGED_MAX = 1000
