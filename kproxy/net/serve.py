@@ -186,12 +186,12 @@ async def serve(
         traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
-        probing = attrs.evolve(settings, probes=bool(addresses.listening))
-        cluster = Cluster(probing, options.rules)
+        cluster = Cluster(attrs.evolve(settings, probes=bool(addresses.listening)), options.rules)
         pump = Pump(
             cluster, interface, recorder, clock, log, options.connections_max, descriptors, secure
         )
         address = _address(options, bootstrap)
+        schemas = _schemas(options, cluster, recorder, clock, log)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
         operated = Operated(
@@ -214,10 +214,21 @@ async def serve(
         remembered = {} if seen is None else seen.load()
         discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
         tasks.append(partial(discovering, clock=clock, log=log))
-        reloading = Reloading(secure, options.rules, options.read_rules, recorder.note, clock, log)
-        schemas = _schemas(options, cluster, recorder, clock, log)
-        rest = stop, options.drain_seconds, tasks, schemas, reloading.reload
-        running = Running(pump, recorder, bootstrap, log, signals, *rest)
+        reload = Reloading(
+            secure, options.rules, options.read_rules, recorder.note, clock, log
+        ).reload
+        running = Running(
+            pump,
+            recorder,
+            bootstrap,
+            log,
+            signals,
+            stop,
+            options.drain_seconds,
+            tasks,
+            schemas,
+            reload,
+        )
         complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
     return _summary(recorder, recording, retention, complete)
 

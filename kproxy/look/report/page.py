@@ -110,9 +110,8 @@ def _picture(drawn: Picture | None) -> str:
 
 def _finding(found: Finding) -> str:
     text = "<br>".join(map(escape, (found.text, *found.evidence)))
-    if not (found.shown_by and found.files):
-        return text
-    return f"{text}<code>{escape(found.command(found.files))}</code>"
+    command = found.command(found.files) if found.files else ""
+    return f"{text}<code>{escape(command)}</code>" if command else text
 
 
 # ---- The style of the page
