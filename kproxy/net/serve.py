@@ -190,7 +190,6 @@ async def serve(
         pump = Pump(
             cluster, interface, recorder, clock, log, options.connections_max, descriptors, secure
         )
-        address = _address(options, bootstrap)
         schemas = _schemas(options, cluster, recorder, clock, log)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
@@ -203,7 +202,7 @@ async def serve(
             traffic=traffic or Traffic(),
             failures=secure.failures,
             rules=options.rules,
-            address=address,
+            address=_address(options, bootstrap),
             clock=clock,
             wall_ns=clock.wall_ns,
             started_ns=started_ns,
@@ -214,22 +213,13 @@ async def serve(
         remembered = {} if seen is None else seen.load()
         discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
         tasks.append(partial(discovering, clock=clock, log=log))
-        reload = Reloading(
-            secure, options.rules, options.read_rules, recorder.note, clock, log
-        ).reload
+        reloading = Reloading(secure, options.rules, options.read_rules, recorder.note, clock, log)
         running = Running(
-            pump,
-            recorder,
-            bootstrap,
-            log,
-            signals,
-            stop,
-            options.drain_seconds,
-            tasks,
-            schemas,
-            reload,
-        )
-        complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
+            pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
+            reloading.reload,
+        )  # fmt: skip
+        begun = partial(_begin, pump, cluster, remembered, ready, operated.address)
+        complete = await run(running, begun)
     return _summary(recorder, recording, retention, complete)
 
 
