@@ -218,8 +218,7 @@ async def serve(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
             reloading.reload,
         )  # fmt: skip
-        begun = partial(_begin, pump, cluster, remembered, ready, operated.address)
-        complete = await run(running, begun)
+        complete = await run(running, partial(_begin, operated, cluster, remembered, ready))
     return _summary(recorder, recording, retention, complete)
 
 
@@ -274,15 +273,14 @@ def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | Non
 
 
 def _begin(
-    pump: Pump,
+    operated: Operated,
     cluster: Cluster,
     remembered: Mapping[int, Address],
     ready: Callable[[str], None],
-    address: str,
 ) -> None:
     """Listen for the brokers that are known at the start; report the bootstrap address."""
-    pump.perform(cluster.restored(remembered))
-    ready(address)
+    operated.pump.perform(cluster.restored(remembered))
+    ready(operated.address)
 
 
 async def _discover(
