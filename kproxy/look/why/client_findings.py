@@ -22,7 +22,7 @@ from kproxy.history.history import History
 from kproxy.history.ref import Client, Ref
 from kproxy.look.why.causes.security import permissions
 from kproxy.look.why.causes.table import CAUSES
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.sentences import at, clock, named, who
 
 QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
@@ -97,7 +97,7 @@ def throttled_clients(history: History) -> Iterator[Finding]:
             Harm.LATENCY, QUOTA,
             f"The broker's quota held {who(told.longest)} {held} ({named(told.longest)}).",
             (told.longest.number, *waited.numbers),
-            ("why", f"number:{told.longest.number}"),
+            Subject("number", told.longest.number),
             evidence=tuple(evidence),
         )  # fmt: skip
 
@@ -131,7 +131,7 @@ def pending_requests(history: History) -> Iterator[Finding]:
             f"kproxy's limit of {PENDING_REQUESTS_MAX} pending requests held"
             f" {count(held.times, 'request')} of {who(held.longest)}.",
             (held.longest.number, *held.numbers),
-            ("why", f"number:{held.longest.number}"),
+            Subject("number", held.longest.number),
             evidence=(longest, "With fewer and larger requests the limit is not reached."),
         )  # fmt: skip
 
@@ -165,7 +165,7 @@ def small_requests(history: History) -> Iterator[Finding]:
             harm, SMALL,
             f"{who(each.first)} sent {count(each.records, 'record')} in {each.requests} Produce"
             " requests, about one each.",
-            (each.first.number,), ("show", f"api:Produce{of}"), evidence=(because, remedy),
+            (each.first.number,), shown_by=("show", f"api:Produce{of}"), evidence=(because, remedy),
         )  # fmt: skip
 
 
@@ -193,12 +193,12 @@ def brief_producers(history: History) -> Iterator[Finding]:
         if each.initialized > 1:
             cost += f", and {each.initialized} producers asked for a producer id"
         name = each.first.client_id
-        shown = f"client_id:{name}" if name else f"connection:{each.first.connection}"
+        about = Subject("client_id", name) if name else Subject("connection", each.first.connection)
         yield Finding(
             Harm.LATENCY, "producers made anew",
             f"{each.single} connections of {who(each.first)} carried a single Produce each.",
             (each.first.number,),
-            ("why", shown),
+            about,
             evidence=(
                 f"{cost}, as connections do of an app that makes a producer for each message.",
                 "One producer, made once and used by all threads, writes this on few connections.",
@@ -240,7 +240,7 @@ def denied_users(history: History) -> Iterator[Finding]:
             Harm.LATENCY, "refused permission",
             f"{who(first)} may not use {what}: {api} was refused {count(failed.times, 'time')}"
             f" (first #{first.number}, {error}).",
-            (first.number,), ("why", f"number:{first.number}"),
+            (first.number,), Subject("number", first.number),
             name if DENIED[error] == "topic" else None, evidence=(*needed, CAUSES[error].remedy),
         )  # fmt: skip
 
@@ -265,7 +265,7 @@ def _ended(client: Client, reason: str, failed: Failed) -> Finding:
     return Finding(
         Harm.LATENCY, "failed TLS" if first.tls_failed else "failed connections",
         f"{count(failed.times, 'connection')} of {name} {did}: {why}.",
-        (), ("why", f"connection:{first.connection}"),
+        (), Subject("connection", first.connection),
         evidence=(f"What helps: {mark[2:]}{rest.replace('; or ', '. Or ')}.",) if mark else (),
     )  # fmt: skip
 
@@ -281,7 +281,7 @@ def _refused(client: Client, error: str, failed: Failed) -> Finding:
     return Finding(
         Harm.LATENCY, "failed logins",
         f"The login of {who(first)}{by} failed {times}: {error} (first #{first.number}).",
-        (first.number,), ("why", f"number:{first.number}"),
+        (first.number,), Subject("number", first.number),
         evidence=(*_at_message(failed), *offered, *about),
     )  # fmt: skip
 
@@ -320,7 +320,7 @@ def stalled_brokers(history: History) -> Iterator[Finding]:
         text = f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}."
         shown = "show", f"node_id:{node_id} broker_ms:{STALL_NS // 2_000_000}.."
         yield Finding(
-            Harm.LATENCY, STALLED, text, (first.number,), shown,
+            Harm.LATENCY, STALLED, text, (first.number,), shown_by=shown,
             evidence=tuple(evidence),
         )  # fmt: skip
 
@@ -342,7 +342,7 @@ def unreached_brokers(history: History) -> Iterator[Finding]:
         why = f": {end.reason}" if end.reason else ""
         yield Finding(
             Harm.LATENCY, "broker that could not be reached", f"{what} {when}.",
-            (), ("why", f"connection:{end.connection}"),
+            (), Subject("connection", end.connection),
             evidence=(f"{count(failed.times, 'connection')} ended because of that{why}.",),
         )  # fmt: skip
 
@@ -367,7 +367,6 @@ def missing_topics(history: History) -> Iterator[Finding]:
             "topic that does not exist",
             f"Topic {name} does not exist: {names} {ask} for it in vain, {times} times.",
             (first.number, last.number),
-            ("why", f"topic:{name}"),
-            name,
+            Subject("topic", name),
             evidence=(f"{error}, {at(first)} ({named(first)}) to {at(last)} (#{last.number}).",),
         )
