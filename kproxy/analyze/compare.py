@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from kproxy.analyze.place import Place
-from kproxy.exchange.histogram import PERCENTILES
-from kproxy.look.report.significance import SIGNIFICANT, difference, sigmas
+from kproxy.look.report.significance import SIGNIFICANT, latency_of, sigmas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +39,7 @@ def differences(spark: SparkSession, folder: Place, baseline: Place) -> list[dic
         old_count, old_errors = old_counts.get(key, (0, 0))
         row: dict[str, Any] = {"api": key[0], "topic": key[1], "count": count}
         row |= {"baseline_count": old_count}
-        for name in PERCENTILES:
-            row |= difference(new[key], old[key], name)
+        row |= latency_of(new[key], old[key])
         row |= {"errors": errors / (count or 1), "baseline_errors": old_errors / (old_count or 1)}
         row["errors_sigma"] = sigmas(errors, count, old_errors, old_count)
         found.append(row)

@@ -55,3 +55,23 @@ def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
     together = (hits + other_hits) / (count + other_count)
     spread = math.sqrt(together * (1 - together) * (1 / count + 1 / other_count))
     return round((hits / count - other_hits / other_count) / spread, 1) if spread else 0.0
+
+
+def latency_of(new: BucketCounts, old: BucketCounts) -> dict[str, Any]:
+    """Return all percentiles of two histograms, their ratios, and their significance."""
+    row: dict[str, Any] = {}
+    for name in PERCENTILES:
+        row |= difference(new, old, name)
+    return row
+
+
+def worst(row: dict[str, Any], factor: float) -> str | None:
+    """Return the percentile, p50, p95 or p99, that grew or shrank most, if by more than a factor,
+    and if that is no chance."""
+    found = {
+        name: max(ratio, 1 / ratio)
+        for name in ("p50", "p95", "p99")
+        if (ratio := row[f"{name}_ratio"]) and abs(row[f"{name}_sigma"]) >= SIGNIFICANT
+    }
+    name = max(found, key=lambda each: found[each], default=None)
+    return name if name is not None and found[name] > factor else None
