@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from kproxy.analyze.place import Place
-from kproxy.look.report.significance import SIGNIFICANT, latency_of, sigmas
+from kproxy.look.report.significance import latency_of, sigmas, worst
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,14 +48,7 @@ def differences(spark: SparkSession, folder: Place, baseline: Place) -> list[dic
 
 def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
     """Return the rows that are significantly slower by more than a factor in p50, p95 or p99."""
-    return [
-        row
-        for row in found
-        if any(
-            (row[f"{name}_ratio"] or 0) > factor and row[f"{name}_sigma"] >= SIGNIFICANT
-            for name in ("p50", "p95", "p99")
-        )
-    ]
+    return [row for row in found if worst(row, factor, or_quicker=False)]
 
 
 def _read(

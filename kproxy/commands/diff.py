@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         --compare LIST  what is compared: records, order (of the records of a key), topics, groups,
             commits, transactions, requests (of admins), errors, faults, consumed (records that only
             one side got), apis (and their versions), settings, latency, or all (default: all)
-        --fail-above FACTOR = 1.5  a latency differs if p50, p95 or p99 of an API is so many times
+        --fail-above FACTOR = 2  a latency differs if p50, p95 or p99 of an API is so many times
             the other, and that is no chance (default %(default)s)
         --json  one JSON object per difference
         --html FILE  write a page for a browser, with two columns, as kproxy report does

@@ -63,8 +63,16 @@ class Difference:
     def text(self) -> str:
         """The difference of a replay from its recording."""
         which = f"{self.which}: " if self.which else ""
-        found = f"{which}{self.after or 'none'} (recorded: {self.before or 'none'})"
+        then, now = self.shown
+        found = f"{which}{now or 'none'} (recorded: {then or 'none'})"
         return f"{self.subject}: {self.said or found}"
+
+    @property
+    def shown(self) -> tuple[str | None, str | None]:
+        """What each says, cut to where they differ."""
+        if self.before is not None and self.after is not None:
+            return cut_to_difference(self.before, self.after)
+        return self.before and short(self.before), self.after and short(self.after)
 
 
 Found = Iterator[Difference]
@@ -81,16 +89,14 @@ def _difference(before: str | None, after: str | None, which: str = "", said: st
 def _as_ordered(now: list[str], then: list[str]) -> Found:
     """Yield the first place in which two sequences differ."""
     if not now and then:
-        what = short(then[0] if len(then) == 1 else count(len(then), "time"))
-        yield from _difference(what, None, said=f"not repeated (recorded: {what})")
+        what = then[0] if len(then) == 1 else count(len(then), "time")
+        yield from _difference(what, None, said=f"not repeated (recorded: {short(what)})")
         return
     for place in range(max(len(now), len(then))):
         this, recorded = (each[place] if place < len(each) else None for each in (now, then))
         if this != recorded:
             which = f"number {place + 1}" if max(len(now), len(then)) > 1 else ""
-            if this is not None and recorded is not None:
-                this, recorded = cut_to_difference(this, recorded)
-            yield from _difference(recorded and short(recorded), this and short(this), which)
+            yield from _difference(recorded, this, which)
             return
 
 

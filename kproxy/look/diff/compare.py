@@ -43,7 +43,7 @@ MEANING = (
 """The aspects of what clients do, as `git diff` shows them."""
 ASPECTS = (*MEANING, "consumed", "apis", "settings", "latency")
 """What `kproxy diff --compare` takes."""
-LATENCY_FACTOR = 1.5
+LATENCY_FACTOR = 2.0
 """A latency differs if it is so many times the other."""
 
 _BY_CHANCE = frozenset(

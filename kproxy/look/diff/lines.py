@@ -21,8 +21,9 @@ def lines(found: Sequence[Difference]) -> Iterator[str]:
         yield f"{aspect}: {subject}"
         for one in several[:_SHOWN]:
             yield from [f"  {one.which}"] if one.which else []
-            yield from [f"  - {one.before}"] if one.before is not None else []
-            yield from [f"  + {one.after}"] if one.after is not None else []
+            then, now = one.shown
+            yield from [f"  - {then}"] if then is not None else []
+            yield from [f"  + {now}"] if now is not None else []
         if len(several) > _SHOWN:
             yield f"  … and {len(several) - _SHOWN} more (--json has all)"
 

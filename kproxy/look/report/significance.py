@@ -65,13 +65,14 @@ def latency_of(new: BucketCounts, old: BucketCounts) -> dict[str, Any]:
     return row
 
 
-def worst(row: dict[str, Any], factor: float) -> str | None:
-    """Return the percentile, p50, p95 or p99, that grew or shrank most, if by more than a factor,
-    and if that is no chance."""
-    found = {
-        name: max(ratio, 1 / ratio)
-        for name in ("p50", "p95", "p99")
-        if (ratio := row[f"{name}_ratio"]) and abs(row[f"{name}_sigma"]) >= SIGNIFICANT
-    }
-    name = max(found, key=lambda each: found[each], default=None)
-    return name if name is not None and found[name] > factor else None
+def worst(row: dict[str, Any], factor: float, or_quicker: bool = True) -> str | None:
+    """Return the percentile, p50, p95 or p99, that grew most, or shrank if it may be `or_quicker`:
+    by more than a factor, and by no chance; None if there is none."""
+    found: dict[str, float] = {}
+    for name in ("p50", "p95", "p99"):
+        ratio, sigma = row[f"{name}_ratio"], row[f"{name}_sigma"]
+        if ratio and or_quicker:
+            ratio, sigma = max(ratio, 1 / ratio), abs(sigma)
+        if ratio and ratio > factor and sigma >= SIGNIFICANT:
+            found[name] = ratio
+    return max(found, key=lambda each: found[each], default=None)
