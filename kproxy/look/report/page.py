@@ -50,7 +50,7 @@ def page(
         f"<title>kproxy: {began:%Y-%m-%d %H:%M}</title><style>{STYLE}{style()}</style></head><body>"
         f"<main><header><h1>What the recordings say</h1><p>{began:%Y-%m-%d %H:%M:%S} UTC,"
         f" {duration(data.span_ms)}</p>{_names('Of', recordings)}"
-        f"{_names('Compared with', baseline)}{_notices(data.notices)}</header>"
+        f"{_names('Compared with', baseline)}{notices_of_page(data.notices)}</header>"
         f"{_tiles(data.totals)}{_findings(data)}{''.join(sections(data, x))}"
         f"<footer>Made by <code>kproxy {made_by}</code>. The broker's time is without what requests"
         " waited for behind others, in a long poll, or for a group. <code>kproxy show FILE"
@@ -64,7 +64,8 @@ def _names(what: str, names: Sequence[str]) -> str:
     return f"<p>{what} {shown}{more}</p>" if names else ""
 
 
-def _notices(notices: Sequence[str]) -> str:
+def notices_of_page(notices: Sequence[str]) -> str:
+    """Return what is missing in recordings, for the head of a page."""
     return "".join(f'<p class="notice">{escape(each)}.</p>' for each in notices)
 
 
