@@ -1,4 +1,5 @@
-"""Brokers: when each stood still, that is, answered nobody for a while.
+"""Brokers: when each stood still, that is, answered nobody for a while; and when kproxy could not
+reach it, as its notes say.
 
 ::
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange.derived import JOINS, POLLS
+from kproxy.exchange.entries import EVENTS, Note
 from kproxy.history.ref import Ref
 
 STALL_NS = 1_000_000_000
@@ -92,11 +94,32 @@ class BrokerStalls:
 
 
 @attrs.define(eq=False)
+class Outages:
+    """The times in which a broker could not be reached."""
+
+    reason: str
+    """Of the first."""
+    spans: dict[int, int | None] = attrs.Factory(dict)
+    """The beginning of each → its end; None: that is not in the recording."""
+
+
+@attrs.define(eq=False)
 class Brokers:
     """The brokers of a recording."""
 
     _brokers: dict[int, BrokerStalls] = attrs.field(factory=dict[int, BrokerStalls], init=False)
     """By node id."""
+    outages: dict[int | None, Outages] = attrs.Factory(dict)
+    """By node id; None: the bootstrap."""
+
+    def note(self, note: Note) -> None:
+        """Take a note, which may tell of an outage."""
+        match note.body:
+            case {"event": "outage", "node_id": node_id, "from_ns": int(from_ns), **rest}:
+                if note.channel == EVENTS:
+                    found = self.outages.setdefault(node_id, Outages(rest.get("reason") or ""))
+                    if from_ns in found.spans or len(found.spans) < _KEPT_MAX:
+                        found.spans[from_ns] = rest.get("until_ns")
 
     def take(self, ref: Ref, is_throttled: bool) -> None:
         """Take the next exchange; `is_throttled` if it waited for a quota."""

@@ -33,8 +33,8 @@ from kproxy.defects import defect
 from kproxy.exchange.entries import Side, coalesce
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.dial import Dialled, Unreachable, dial_again, takes_connections, why
-from kproxy.net.handshake import HandshakeFailed, tls_failure
+from kproxy.net.dial import Dialled, Unreachable, dial_again, probe, why
+from kproxy.net.handshake import HandshakeFailed, plaintext, tls_failure
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
 from kproxy.net.readiness import READ, WRITE, Readiness
@@ -255,9 +255,8 @@ class Pump:
         link.dialling = None
         try:
             if isinstance(found, Unreachable):
-                what = "login" if found.login_failed else "broker"
-                reason, now = f"no {what}: {found.reason}", self._clock()
-                self.perform(self._machine.not_dialled(number, reason, found.refused, now))
+                now = self._clock()
+                self.perform(self._machine.not_dialled(number, found.why, found.refused, now))
             else:
                 secured = found.secured
                 self._join(link, Side.BROKER, secured.transport)
@@ -303,13 +302,16 @@ class Pump:
 
     async def _run_probe(self, action: Probe) -> None:
         """Probe whether a broker takes connections."""
+        secure = self._security.query if action.secured else plaintext
+        failure, login_failed = "", False
         try:
-            answers = await takes_connections(action.addresses, self.acceptor.listening)
-        except Exception as error:
+            found = await probe(action.addresses, self.acceptor.listening, secure)
+            if found is not None:
+                failure, login_failed = found.why, found.login_failed
+        except Exception as error:  # no failure: the node would be refused for ever
             self._log(f"a probe of node {action.node_id} ended {defect(error)}")
-            answers = True  # otherwise the node would be refused for ever; a client finds out
         if not self.draining:
-            about = action.node_id, action.addresses, answers, self._clock()
+            about = action.node_id, action.addresses, failure, login_failed, self._clock()
             self._attempt("a probe", lambda: self._machine.probed(*about))
 
     # Events
