@@ -30,6 +30,7 @@ from typing import Any
 import trio
 
 from kproxy.defects import defect
+from kproxy.exchange import notes
 from kproxy.exchange.entries import Side, coalesce
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.descriptors import Descriptors
@@ -65,6 +66,8 @@ from kproxy.proxy.machine import Machine, unperformed
 CLOSE_SECONDS = 5.0
 _LOOP_HINT = "give the address of a broker in --bootstrap"
 _LOOP_HINT_NODE = "give the broker an address of its own in advertised.listeners"
+_SLOW_NS = 500_000_000
+"""A peer that takes nothing for so long, or only a part, is noted in the recording."""
 _WAKE_AGAIN_NS = 1_000_000_000
 """The pause after a `wake` of the machine that has failed."""
 
@@ -366,7 +369,11 @@ class Pump:
         link = end.link
         if link is None or end.blocked:
             return
-        self.perform(self._machine.all_sent(end.number, end.side, self._clock()))
+        now = self._clock()
+        if now - end.blocked_ns >= _SLOW_NS:
+            about = end.number, end.side.name.lower(), link.node_id
+            self._recorder.note(notes.slow_peer(*about, end.blocked_ns, now))
+        self.perform(self._machine.all_sent(end.number, end.side, now))
         if link.closing and not link.blocked:
             self._forget(link, abrupt=False)
         else:
@@ -383,6 +390,8 @@ class Pump:
             wanted |= READ
         if wanted == end.watched:
             return
+        if wanted & WRITE and not end.watched & WRITE:
+            end.blocked_ns = self._clock()
         descriptor = end.transport.fileno()
         self._readiness.watch(descriptor, end.watched, wanted)
         end.watched = wanted

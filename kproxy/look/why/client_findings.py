@@ -256,7 +256,7 @@ def _ended(client: Client, reason: str, failed: Failed) -> Finding:
     """Return the finding on connections that ended for a reason."""
     first = failed.first
     assert isinstance(first, ConnectionEnd)
-    name = f"{client[1]} ({client[0]})" if client[1] else f"clients of {client[0]}"
+    name = _client(client)
     did = "ended"
     if first.tls_failed:
         of_broker = any(end.how == "tls" and end.side == "broker" for end in first.ends)
@@ -269,6 +269,10 @@ def _ended(client: Client, reason: str, failed: Failed) -> Finding:
         (), ("why", f"connection:{first.connection}"),
         evidence=(f"What helps: {mark[2:]}{rest.replace('; or ', '. Or ')}.",) if mark else (),
     )  # fmt: skip
+
+
+def _client(client: Client) -> str:
+    return f"{client[1]} ({client[0]})" if client[1] else f"clients of {client[0]}"
 
 
 def _refused(client: Client, error: str, failed: Failed) -> Finding:
@@ -371,6 +375,26 @@ def _when(failed: Failed | None, outage: Outages | None) -> str:
 
 def _broker(node_id: int | None) -> str:
     return "a bootstrap address" if node_id is None else f"broker {node_id}"
+
+
+@_bounded
+def slow_peers(history: History) -> Iterator[Finding]:
+    """Find the brokers and clients that did not take what kproxy sent to them."""
+    for (side, node_id), slow in _most(history.brokers.slow.items(), lambda each: each.times):
+        found = history.connections.get(slow.connection)
+        name = _broker(node_id).capitalize()
+        if side == "client":
+            name = _client(found.client if found else ("an unknown host", ""))
+        (from_ns, until_ns), number = slow.longest, f"connection {slow.connection}"
+        evidence = ["Until it does, kproxy reads nothing more for it; nothing of that is kproxy's."]
+        if slow.times > 1:
+            evidence.insert(0, f"It did so {slow.times} times.")
+        yield Finding(
+            Harm.LATENCY, "peer that reads slowly",
+            f"{name} took {age((until_ns - from_ns) / 1e6)} to read what kproxy sent it on"
+            f" {number}, from {clock(from_ns)} to {clock(until_ns)}.",
+            (), ("show", f"connection:{slow.connection}"), evidence=tuple(evidence),
+        )  # fmt: skip
 
 
 @_bounded

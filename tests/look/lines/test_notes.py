@@ -187,6 +187,9 @@ ROWS = {
     "outage": Row(
         notes.outage(2, "no broker", AT, AT + MS), found, "not be reached for 1.00 ms", True
     ),
+    "slow_peer": Row(
+        notes.slow_peer(1, "broker", 2, AT, AT + 1090 * MS), found, "Broker 2 took 1.1 s to read"
+    ),
     "lost": Row(notes.lost(3, 99, "full", 1, AT), noticed, "3 frames (99 bytes) are not in", True),
     "stood_still": Row(
         notes.stood_still(AT - MS * 7000, AT), noticed, "stood still for 7.0 s", True
