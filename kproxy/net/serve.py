@@ -186,7 +186,8 @@ async def serve(
         traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
-        cluster = Cluster(attrs.evolve(settings, probes=bool(addresses.listening)), options.rules)
+        probed = {"probes": bool(addresses.listening), "probes_log_in": bool(options.credentials)}
+        cluster = Cluster(attrs.evolve(settings, **probed), options.rules)
         pump = Pump(
             cluster, interface, recorder, clock, log, options.connections_max, descriptors, secure
         )

@@ -78,7 +78,8 @@ class Cluster:
         """The nodes whose listener was requested and is not open yet."""
         self._last_bootstrap_index = 0
         first_round_ns = 0 if settings.probes else None
-        self._down = Down(self._nodes, lambda: self._bootstrap, self._used, first_round_ns)
+        about = first_round_ns, settings.probes_log_in
+        self._down = Down(self._nodes, lambda: self._bootstrap, self._used, *about)
         self._idle = Idle(settings.idle_seconds)
         self._next_idle_check: int | None = None
         self._due = Due()
@@ -159,7 +160,7 @@ class Cluster:
         if tls:
             connection.about["broker_tls"] = _recorded(tls)
         actions = connection.dialled(f"{broker[0]}:{broker[1]}", now, login)
-        actions += self._down.answered(connection.about["node_id"])
+        actions += self._down.answered(connection.about["node_id"], now, login is not None)
         self._set_next_wake()
         return actions
 
@@ -183,10 +184,15 @@ class Cluster:
         return actions
 
     def probed(
-        self, node_id: int | None, addresses: Sequence[Address], answers: bool, now: int
+        self,
+        node_id: int | None,
+        addresses: Sequence[Address],
+        failure: str,
+        login_failed: bool,
+        now: int,
     ) -> list[Action]:
         """Take the result of a Probe."""
-        actions = self._down.probed(node_id, addresses, answers, now)
+        actions = self._down.probed(node_id, addresses, failure, login_failed, now)
         self._set_next_wake()
         return actions
 
@@ -214,7 +220,7 @@ class Cluster:
         """Note that the listener of a node is open; let the responses go that waited for it."""
         self._nodes.listening(node_id, address)
         self._requested_listeners.discard(node_id)
-        actions = self._down.listening(node_id)
+        actions = self._down.listening(node_id, now)
         self._set_next_wake()
         for connection in list(self._connections.values()):
             if connection.gate.parked and not connection.gate.awaited:

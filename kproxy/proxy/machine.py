@@ -142,9 +142,14 @@ class Machine(Protocol):
         ...
 
     def probed(
-        self, node_id: int | None, addresses: Sequence[Address], answers: bool, now: int
+        self,
+        node_id: int | None,
+        addresses: Sequence[Address],
+        failure: str,
+        login_failed: bool,
+        now: int,
     ) -> list[Action]:
-        """Take the result of a Probe; `answers`: one of them takes connections."""
+        """Take the result of a Probe: why it failed ("": it did not), and whether at the login."""
         ...
 
     def wake(self, now: int) -> list[Action]:
@@ -214,7 +219,12 @@ class ClientSideOnly:
         return []
 
     def probed(
-        self, node_id: int | None, addresses: Sequence[Address], answers: bool, now: int
+        self,
+        node_id: int | None,
+        addresses: Sequence[Address],
+        failure: str,
+        login_failed: bool,
+        now: int,
     ) -> list[Action]:
         """Never: this machine does not probe."""
         return []

@@ -199,9 +199,17 @@ class Performer:
         """The listener of a node cannot be opened."""
         self.perform(self.machine.not_listening(node_id, reason, self.clock.tick()))
 
-    def probed(self, node_id: int | None, addresses: Sequence[Address], answers: bool) -> None:
+    def probed(
+        self,
+        node_id: int | None,
+        addresses: Sequence[Address],
+        answers: bool,
+        login_failed: bool = False,
+    ) -> None:
         """A Probe ends."""
-        self.perform(self.machine.probed(node_id, addresses, answers, self.clock.tick()))
+        failure = "" if answers else "no login" if login_failed else "it refuses"
+        about = node_id, addresses, failure, login_failed, self.clock.tick()
+        self.perform(self.machine.probed(*about))
 
     def advance(self, to_ns: int) -> None:
         """Let time pass: the machine is woken each time at exactly its `next_wake`.

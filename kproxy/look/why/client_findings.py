@@ -6,6 +6,7 @@ History.clients, History.connections ─▶ one function a kind ─▶ Finding
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -15,7 +16,7 @@ import attrs
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
 from kproxy.exchange.words.wording import age, count, listed
-from kproxy.history.brokers import STALL_NS, WAITING_MAX
+from kproxy.history.brokers import STALL_NS, WAITING_MAX, Outages
 from kproxy.history.connections import LOGIN, MISTAKE, TLS, Failed
 from kproxy.history.events import DENIED
 from kproxy.history.history import History
@@ -255,7 +256,7 @@ def _ended(client: Client, reason: str, failed: Failed) -> Finding:
     """Return the finding on connections that ended for a reason."""
     first = failed.first
     assert isinstance(first, ConnectionEnd)
-    name = f"{client[1]} ({client[0]})" if client[1] else f"clients of {client[0]}"
+    name = _client(client)
     did = "ended"
     if first.tls_failed:
         of_broker = any(end.how == "tls" and end.side == "broker" for end in first.ends)
@@ -268,6 +269,10 @@ def _ended(client: Client, reason: str, failed: Failed) -> Finding:
         (), Subject("connection", first.connection),
         evidence=(f"What helps: {mark[2:]}{rest.replace('; or ', '. Or ')}.",) if mark else (),
     )  # fmt: skip
+
+
+def _client(client: Client) -> str:
+    return f"{client[1]} ({client[0]})" if client[1] else f"clients of {client[0]}"
 
 
 def _refused(client: Client, error: str, failed: Failed) -> Finding:
@@ -327,28 +332,69 @@ def stalled_brokers(history: History) -> Iterator[Finding]:
 
 def unreached_brokers(history: History) -> Iterator[Finding]:
     """Find the brokers that could not be reached."""
-    found = history.connections.unreached
-    for node_id in sorted(found, key=lambda each: (each is None, each)):
-        failed, end = found[node_id], found[node_id].first
-        assert isinstance(end, ConnectionEnd)
+    failures, outages = history.connections.unreached, history.brokers.outages
+    for node_id in sorted({*failures, *outages}, key=lambda each: (each is None, each)):
+        failed, outage = failures.get(node_id), outages.get(node_id)
+        reason, proof, about = outage.reason if outage else "", "kproxy found it out", None
+        if failed is not None:
+            first = failed.first
+            assert isinstance(first, ConnectionEnd)
+            reason, about = first.reason, Subject("connection", first.connection)
+            proof = f"{count(failed.times, 'connection')} ended because of that"
         what = f"{_broker(node_id).capitalize()} could not be reached"
-        if TLS_FAILED in end.reason:
+        if TLS_FAILED in reason:
             what = f"TLS with {_broker(node_id)} failed"
+        elif reason.startswith("no login"):
+            what = f"kproxy's login at {_broker(node_id)} failed"
         elif node_id is None:
             what = "No bootstrap address could be reached"
-        when = f"at {clock(end.time_ns)}"
-        if failed.times > 1:
-            when = f"between {clock(end.time_ns)} and {clock(failed.last.time_ns)}"
-        why = f": {end.reason}" if end.reason else ""
         yield Finding(
-            Harm.LATENCY, "broker that could not be reached", f"{what} {when}.",
-            (), Subject("connection", end.connection),
-            evidence=(f"{count(failed.times, 'connection')} ended because of that{why}.",),
+            Harm.LATENCY, "broker that could not be reached", f"{what} {_when(failed, outage)}.",
+            (), about, evidence=(f"{proof}{': ' if reason else ''}{reason}.",),
         )  # fmt: skip
+
+
+def _when(failed: Failed | None, outage: Outages | None) -> str:
+    """Return when a broker was not there: as kproxy knew it, or as connections show it."""
+    if outage is None:
+        assert failed is not None
+        first_ns, last_ns = failed.first.time_ns, failed.last.time_ns
+        several = f"between {clock(first_ns)} and {clock(last_ns)}"
+        return several if failed.times > 1 else f"at {clock(first_ns)}"
+    lengths = {
+        from_ns: (until_ns or math.inf) - from_ns for from_ns, until_ns in outage.spans.items()
+    }
+    from_ns = max(lengths, key=lambda each: lengths[each])
+    until_ns, times = outage.spans[from_ns], len(lengths)
+    often = f"{times} times, the longest " if times > 1 else ""
+    if until_ns is None:
+        return f"{often}from {clock(from_ns)} on"
+    lasted = age((until_ns - from_ns) / 1e6)
+    return f"{often}for {lasted}, from {clock(from_ns)} to {clock(until_ns)}"
 
 
 def _broker(node_id: int | None) -> str:
     return "a bootstrap address" if node_id is None else f"broker {node_id}"
+
+
+@_bounded
+def slow_peers(history: History) -> Iterator[Finding]:
+    """Find the brokers and clients that did not take what kproxy sent to them."""
+    for (side, node_id), slow in _most(history.brokers.slow.items(), lambda each: each.times):
+        found = history.connections.get(slow.connection)
+        name = _broker(node_id).capitalize()
+        if side == "client":
+            name = _client(found.client if found else ("an unknown host", ""))
+        (from_ns, until_ns), number = slow.longest, f"connection {slow.connection}"
+        evidence = ["Until it does, kproxy reads nothing more for it; nothing of that is kproxy's."]
+        if slow.times > 1:
+            evidence.insert(0, f"It did so {slow.times} times.")
+        yield Finding(
+            Harm.LATENCY, "peer that reads slowly",
+            f"{name} took {age((until_ns - from_ns) / 1e6)} to read what kproxy sent it on"
+            f" {number}, from {clock(from_ns)} to {clock(until_ns)}.",
+            (), ("show", f"connection:{slow.connection}"), evidence=tuple(evidence),
+        )  # fmt: skip
 
 
 @_bounded

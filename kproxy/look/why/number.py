@@ -51,6 +51,8 @@ class _Surroundings:
     found: Exchange
     fired: list[Mapping[str, Any]] = attrs.Factory(list)
     """The notes on fault rules that fired on it."""
+    slow_ms: dict[str, float] = attrs.Factory(dict)
+    """"broker", "client" → for how long it did not take what was sent to it meanwhile."""
     ahead: Exchange | None = None
     """The request before it on its connection."""
     pending: int = 0
@@ -66,6 +68,15 @@ class _Surroundings:
         """Take a note of the recording."""
         if is_hit(note, self.found.number) and note.body not in self.fired:
             self.fired.append(note.body)
+        match note.body:
+            case {"event": "slow_peer", "connection": number, "side": str(side), **rest}:
+                row, until_ns = self.found.row, rest.get("until_ns", 0)
+                due_ns = row.request_sent_ns if side == "broker" else row.response_sent_ns
+                ended_ns = row.response_received_ns if side == "broker" else until_ns
+                from_ns = max(due_ns, rest.get("from_ns", 0))
+                slow_ms = (min(until_ns, ended_ns) - from_ns) / 1e6
+                if number == self.found.connection and due_ns and slow_ms > 0:
+                    self.slow_ms[side] = slow_ms
 
     def add(self, item: Item, is_later: bool) -> None:
         """Take another item of the recording; `is_later` if it is behind the exchange."""
@@ -206,6 +217,9 @@ def _times(found: Exchange, around: _Surroundings) -> Iterator[str]:
         yield f"The broker itself took {age(service_ms)}{_compared(service_ms, around.times)}."
     if told_ms := getattr(found.response, "throttle_time_ms", 0):
         yield f"The broker throttles this client for {age(told_ms)}: a quota is exceeded."
+    for side, slow_ms in around.slow_ms.items():
+        what = "a request, or those before it" if side == "broker" else "the response"
+        yield f"The {side} read slowly: {age(slow_ms)} passed until it had taken {what}."
     if found.proxy_ms is not None:
         yield f"kproxy added {age(found.proxy_ms)}{_by_limit(found, around)}."
 

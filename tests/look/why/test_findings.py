@@ -24,7 +24,8 @@ def found(traffic: Traffic, tmp_path, kind: str = "") -> list[Finding]:
 
 def found_in(path, kind: str = "") -> list[Finding]:
     findings = Findings()
-    for item in StorySource([path], lambda done: None).read(parse("")):
+    source = StorySource([path], lambda done: None)
+    for item in source.read(parse(""), findings.history.brokers.note):
         findings.add(item)
     return [each for each in findings.found() if not kind or each.kind == kind]
 
