@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 from kproxy.commands import options as kinds
-from kproxy.commands import signals
 from kproxy.commands.analyze import factor
 from kproxy.commands.checked import add_ignore_options, ignored
 from kproxy.commands.options import declare
-from kproxy.commands.output import fail
+from kproxy.commands.output import fail, signals_raised
 from kproxy.printable import printable
 
 
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.diff.page import page
     from kproxy.look.diff.reading import Comparing, diff
     from kproxy.look.lines.progress import reading
-    from kproxy.look.report.writing import check_target, write_report
+    from kproxy.look.report.page import check_target, write_report
     from kproxy.recording import RecordingError
     from kproxy.recording.notices import Notices
 
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     how = Comparing(ignored(options), options.compare or ASPECTS, options.fail_above)
     notices = Notices()
     try:
-        with signals.raised(), reading("diff", [before, after]) as progress:
+        with signals_raised(), reading("diff", [before, after]) as progress:
             found = diff([before], [after], how, notices, progress.update)
     except RecordingError as error:
         return fail(f"kproxy diff: {error}", 2)

@@ -186,8 +186,7 @@ async def serve(
         traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
-        probed = {"probes": bool(addresses.listening), "probes_log_in": bool(options.credentials)}
-        cluster = Cluster(attrs.evolve(settings, **probed), options.rules)
+        cluster = Cluster(_probing(options, bool(addresses.listening)), options.rules)
         pump = Pump(
             cluster, interface, recorder, clock, log, options.connections_max, descriptors, secure
         )
@@ -322,6 +321,12 @@ def _named(cluster: Cluster, clock: Clock) -> dict[int, Named]:
     """Return the brokers that responses have named, by node id."""
     named = cluster.named.items()
     return {node_id: (broker, clock.wall_ns(at_ns) / 1e9) for node_id, (broker, at_ns) in named}
+
+
+def _probing(options: Options, is_watched: bool) -> Settings:
+    """Return the settings with the probes of brokers, which the operator's addresses ask for."""
+    logs_in = bool(options.credentials)
+    return attrs.evolve(options.settings, probes=is_watched, probes_log_in=logs_in)
 
 
 def _recorder(

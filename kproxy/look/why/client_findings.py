@@ -393,7 +393,7 @@ def slow_peers(history: History) -> Iterator[Finding]:
             Harm.LATENCY, "peer that reads slowly",
             f"{name} took {age((until_ns - from_ns) / 1e6)} to read what kproxy sent it on"
             f" {number}, from {clock(from_ns)} to {clock(until_ns)}.",
-            (), ("show", f"connection:{slow.connection}"), evidence=tuple(evidence),
+            (), evidence=tuple(evidence), shown_by=("show", f"connection:{slow.connection}"),
         )  # fmt: skip
 
 
