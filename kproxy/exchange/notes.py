@@ -6,7 +6,8 @@ read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ user ─▶ closed
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · outage · slow_peer
-                  lost · stood_still · clock_step · removed · ignored · pending · recovered
+                  lost · stood_still · stopped · clock_step · removed · ignored · pending
+                  recovered
     of the file   index: of its chunks, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied · gone · unread
 
@@ -137,6 +138,11 @@ def stood_still(from_ns: int, until_ns: int) -> Note:
     """kproxy itself did nothing in a span of time: times after it are too late."""
     body = {"event": "stood_still", "seconds": round((until_ns - from_ns) / 1e9, 3)}
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
+
+
+def stopped(time_ns: int, by: str) -> Note:
+    """A signal ended kproxy: from here on it takes no further request."""
+    return Note(EVENTS, time_ns, {"event": "stopped", "by": by})
 
 
 def clock_step(time_ns: int, step_ns: int) -> Note:
