@@ -15,6 +15,7 @@ _NOTICES = {
     "missing": "{path} is part {part} of its recording: {what}",
     "copied": "{path} is a copy of {original}, which is read alone",
     "gone": "{path} was removed before it was read",
+    "all_removed": "{what}",
     "unread": (
         "{path}: left out {what}; choose others with a filter, or see one by itself with"
         " kproxy show --frame {number}"

@@ -227,6 +227,11 @@ ROWS = {
     ),
     "copied": Row(notes.copied(AT, "b.mcap", "a.mcap"), noticed, "b.mcap is a copy of a.mcap"),
     "gone": Row(notes.gone(AT, "b.mcap"), noticed, "b.mcap was removed before it was read"),
+    "all_removed": Row(
+        notes.all_removed(AT, 2, 12, "--keep 2"),
+        noticed,
+        "2 earlier recordings were removed by --keep",
+    ),
     "unread": Row(
         notes.unread(AT, "x.mcap", ["#7", "#9"]),
         noticed,
