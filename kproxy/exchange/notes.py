@@ -6,9 +6,11 @@ read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ user ─▶ closed
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · outage · slow_peer
-                  lost · stood_still · clock_step · removed · ignored · pending · recovered
+                  lost · stood_still · stopped · clock_step · removed · ignored · pending
+                  recovered
     of the file   index: of its chunks, which readers keep to themselves
-    of readers    torn · damaged · recording · missing · copied · gone · unread
+    of readers    torn · damaged · recording · missing · copied · gone · all_removed
+                  unread
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
 the name that it has in the others. tests/look/lines/test_notes.py then fails until its table has
@@ -30,7 +32,9 @@ import attrs
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
 
-OF_READERS = frozenset({"torn", "damaged", "recording", "missing", "copied", "unread"})
+OF_READERS = frozenset(
+    {"torn", "damaged", "recording", "missing", "copied", "unread", "all_removed"}
+)
 """The events of notes that are never recorded."""
 
 
@@ -139,6 +143,11 @@ def stood_still(from_ns: int, until_ns: int) -> Note:
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
 
 
+def stopped(time_ns: int, by: str) -> Note:
+    """A signal ended kproxy: from here on it takes no further request."""
+    return Note(EVENTS, time_ns, {"event": "stopped", "by": by})
+
+
 def clock_step(time_ns: int, step_ns: int) -> Note:
     """The system's clock was set forward (or back, if negative) by so much, or the machine slept:
     this time and later ones follow it."""
@@ -244,6 +253,15 @@ def copied(time_ns: int, path: str, original: str) -> Note:
 def gone(time_ns: int, path: str) -> Note:
     """A file was removed between being listed and being read. Never recorded."""
     return Note(EVENTS, time_ns, {"event": "gone", "path": path})
+
+
+def all_removed(time_ns: int, recordings: int, files: int, by: str) -> Note:
+    """Of so many earlier recordings, of as many files, an option has left nothing. Never
+    recorded."""
+    one = recordings == 1
+    which = "an earlier recording was" if one else f"{recordings} earlier recordings were"
+    what = f"{which} removed by {by}, {files} file{'' if files == 1 else 's'} in all"
+    return Note(EVENTS, time_ns, {"event": "all_removed", "what": what})
 
 
 def unread(time_ns: int, path: str, exchanges: Collection[str]) -> Note:

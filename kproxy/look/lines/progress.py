@@ -18,6 +18,7 @@ from typing import TextIO
 
 from kproxy.exchange.words.wording import age
 from kproxy.recording import RecordingError, recordings
+from kproxy.recording.paths import size_of
 
 AFTER_SECONDS = 2.0
 _EVERY_SECONDS = 0.1
@@ -83,7 +84,7 @@ class Progress:
 def reading(name: str, paths: Sequence[Path | str], times: int = 1) -> Progress:
     """Return a progress bar for a command that reads recordings, each `times` times."""
     try:
-        total_bytes = sum(path.stat().st_size for path in recordings(paths))
+        total_bytes = size_of(recordings(paths))
     except (OSError, RecordingError):
         total_bytes = 0  # the command that reads them reports the error
     return Progress(name, total_bytes * times)

@@ -64,7 +64,7 @@ class _RecordingReading:
         """Take a note of the recording."""
         self.recoveries.note(note)
         self.gaps.note(note)
-        self.findings.history.brokers.note(note)
+        self.findings.history.noted.note(note)
         if self.series is not None:
             self.series.note(note)
 
