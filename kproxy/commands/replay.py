@@ -119,7 +119,7 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
         --ignore-json PATH …  a part of values, JSON or decoded, that may differ, and not be
             missing, such as created_at or items[*].id; may be repeated
         """,
-        timing=_timing,
+        timing=timing,
         ignore_json=_json_path,
     )
 
@@ -138,7 +138,7 @@ def _json_path(text: str) -> JsonPath:
     return parse(text)
 
 
-def _timing(text: str) -> float:
+def timing(text: str) -> float:
     from kproxy.replay.pace import parse_factor
 
     return parse_factor(text)
