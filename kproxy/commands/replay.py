@@ -139,6 +139,7 @@ def _json_path(text: str) -> JsonPath:
 
 
 def timing(text: str) -> float:
+    """Parse the factor of --timing."""
     from kproxy.replay.pace import parse_factor
 
     return parse_factor(text)
