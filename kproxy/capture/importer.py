@@ -136,7 +136,8 @@ class Importer:
                 user = connection.user = self._begin(connection)
             if type(user) is Conversation:
                 user.take(arrival)
-                self._take(user)
+                if user.entries:
+                    self._take(user)
                 if connection.over and self._open.pop(user.number, None):
                     self.conflicts += connection.conflicts
                     ended.append(connection)

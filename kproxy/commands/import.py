@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kproxy.recording.writer import Writer
 
 _FLUSH_SECONDS = 0.2
-_WRITE_BYTES = 1 << 20
+_WRITE_BYTES = 4 << 20
 EPILOG = """
 FILE is of tcpdump, Wireshark, or whatever else writes pcap or pcapng, plain or packed with gzip or
 zstd. Connections are Kafka's if their client begins with a request, on any port. What a capture
