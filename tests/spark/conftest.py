@@ -35,6 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     config["spark.driver.extraJavaOptions"] = spark.java.SHORT
     # For so few rows compiling a query takes longer than interpreting it.
     config |= {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
+    config["spark.sql.adaptive.enabled"] = "false"  # nor does planning it anew pay
     session = spark.session("local[2]", config, folder / "spark.log", short=True)
     yield session
     session.stop()

@@ -29,7 +29,7 @@ from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
 from tests.look.report.making import plain
-from tests.spark.command import run
+from tests.spark.command import WITHOUT_ARCHIVE, run
 from tests.spark.conftest import Commanded
 from tests.versions import ALL, some
 
@@ -322,16 +322,15 @@ def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> No
         " runpy.run_module('kproxy', run_name='__main__', alter_sys=True)"
     )
     command = [sys.executable, "-c", code, "analyze", "recordings/demo.mcap", "--out"]
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    started = subprocess.Popen(
-        [*command, str(tmp_path / "out")],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until(lambda: list(tmp_path.glob(".out.*.partial/exchanges/*")), "its first table", 60)
-    started.send_signal(number)
-    _, said = started.communicate(timeout=300)
+    environment = os.environ | WITHOUT_ARCHIVE | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*command, str(tmp_path / "out")], env=environment, stderr=subprocess.PIPE, text=True
+    ) as started:
+        try:
+            until(lambda: list(tmp_path.glob(".out.*.partial/exchanges/*")), "its first table", 300)
+        finally:
+            started.send_signal(number)
+        _, said = started.communicate(timeout=300)
     assert started.returncode == 128 + number
     assert not list(tmp_path.glob(".out.*")) and not list(tmp_path.glob("kproxy-analyze-*"))
     assert "Traceback" not in said and "ERROR" not in said
