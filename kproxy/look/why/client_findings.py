@@ -391,7 +391,7 @@ def lost_frames(history: History) -> Iterator[Finding]:
         f"{what[0].upper()}{what[1:]} ({format_bytes(lost.size_bytes)}) between"
         f" {clock(lost.from_ns)} and {clock(lost.until_ns)} {'is' if lost.frames == 1 else 'are'}"
         f" not in the recording: {reasons}.",
-        (), (), evidence=("Exchanges of that time are missing, or have no answer here.",),
+        (), evidence=("Exchanges of that time are missing, or have no answer here.",),
     )  # fmt: skip
 
 
@@ -406,7 +406,7 @@ def cut_off(history: History) -> Iterator[Finding]:
     yield Finding(
         Harm.LATENCY, "stop of kproxy",
         f"kproxy was stopped{' by ' if by else ''}{by} at {clock(last.time_ns)}: {had}.",
-        (first.number,), ("why", f"number:{first.number}"),
+        (first.number,), Subject("number", first.number),
         evidence=("Their clients did not hear whether brokers did what they asked for.",),
     )  # fmt: skip
 
