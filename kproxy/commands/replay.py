@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from kproxy.proxy.faults import Rules
     from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.loaded import Loaded
+    from kproxy.replay.ignored import IgnoredPart
     from kproxy.replay.report import Report
     from kproxy.replay.settings import ReplaySettings
     from kproxy.testing.sessions import Front
-    from kproxy.wire.payloads.json_paths import Path as JsonPath
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -115,12 +115,15 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
             cluster, throttling, lost connections, and what fault rules did, each at the same
             request of its kind (by default only what the cluster's state makes of itself goes
             wrong)
-        --ignore-header NAME …  a record header that may differ, and not be missing; may be repeated
-        --ignore-json PATH …  a part of values, JSON or decoded, that may differ, and not be
-            missing, such as created_at or items[*].id; may be repeated
+        --ignore WORD …  a part of records that may differ, and not be missing, and of which kind
+            it is: key:uuid, json:created_at:time, header:trace; may be repeated
+        --ignore-header NAME …  the same as --ignore header:NAME
+        --ignore-json PATH …  the same as --ignore json:PATH
         """,
         timing=_timing,
-        ignore_json=_json_path,
+        ignore=_ignored,
+        ignore_header=partial(_ignored_part, "header"),
+        ignore_json=partial(_ignored_part, "json"),
     )
 
 
@@ -132,10 +135,18 @@ def _user(text: str) -> tuple[str, str]:
     return name, password
 
 
-def _json_path(text: str) -> JsonPath:
-    from kproxy.wire.payloads.json_paths import parse
+def _ignored(text: str) -> IgnoredPart:
+    from kproxy.replay.ignored import parse
 
-    return parse(text)
+    return parse([text]).parts[0]
+
+
+def _ignored_part(what: str, text: str) -> IgnoredPart:
+    return _ignored(f"{what}:{text}:any")
+
+
+def _ignored_parts(options: argparse.Namespace) -> tuple[IgnoredPart, ...]:
+    return (*options.ignore, *options.ignore_header, *options.ignore_json)
 
 
 def _timing(text: str) -> float:
@@ -300,11 +311,7 @@ def _settings(options: argparse.Namespace) -> ReplaySettings:
     return ReplaySettings(
         mode=Mode(options.mode),
         visible=Visible(options.visible) if options.visible else expected(options).visible,
-        ignored=Ignored(
-            Partitions(options.partitions),
-            frozenset(options.ignore_header),
-            tuple(options.ignore_json),
-        ),
+        ignored=Ignored(Partitions(options.partitions), _ignored_parts(options)),
         users=dict(options.user),
         held_bytes_max=options.held_bytes_max,
         idle_seconds=options.idle_timeout,

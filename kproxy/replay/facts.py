@@ -65,7 +65,7 @@ def end_text(transaction: Transaction) -> str:
 
 def is_any_partition(topic: TopicUse, record: TopicRecord, ignored: Ignored) -> bool:
     """Return whether the record may be in another partition in the next run."""
-    return topic.partition_count != 1 and not ignored.compares_partition(record)
+    return topic.partition_count != 1 and not ignored.compares_partition(record, record.topic)
 
 
 class CommitPosition(NamedTuple):
@@ -109,7 +109,7 @@ def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
         for each in topic.produced:
             record = each.record
             if record.key is not None and each.end == COMMITTED:
-                partition = record.partition if ignored.compares_partition(record) else None
+                partition = record.partition if ignored.compares_partition(record, topic_name) else None
                 subject = f"{topic_name}, key {short(text_of(record.key))}"
                 yield Fact(subject, (record.key, partition), _value(record, ignored))
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kproxy.replay.call import NONE, Call
-from kproxy.replay.ignored import Partitions
 from kproxy.replay.produced import Expected
 from kproxy.replay.produced_report import report_unknown
 from kproxy.replay.producers import Producer
@@ -194,7 +193,7 @@ def _recorded_place(
         where = partition
     else:
         where = topic.partitions.get(expected.partition) or topic.later[expected.partition]
-        is_elsewhere = state.settings.ignored.partitions is Partitions.NEVER
+        is_elsewhere = state.check.ignored.any_partition(topic.name)
         if is_elsewhere and where.log.live_order.holds_back:
             where.log.pass_by(expected.offset)
             state.fetches.more_visible(state, where)

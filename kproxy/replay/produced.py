@@ -270,7 +270,7 @@ class ProduceCheck:
     def holds(self, topic: Topic, partition: int, record: Record) -> bool:
         """Return whether the recording holds a record, produced again or not."""
         same = self.equal_to(topic, record)
-        if same is None or not self.ignored.compares_partition(record):
+        if same is None or not self.ignored.compares_partition(record, topic.name):
             return same is not None
         return any(each.partition == partition for each in same.expected)
 
@@ -280,7 +280,8 @@ class ProduceCheck:
         """Return the unproduced one of equal records that one with this outcome is taken for."""
         for alike in _CANDIDATES[outcome]:
             found = same.first_unproduced(partition, alike)
-            if found is None and not self.ignored.compares_partition(record):
+            topic = same.expected[0].topic.name
+            if found is None and not self.ignored.compares_partition(record, topic):
                 found = same.first_unproduced(None, alike)
             if found is not None:
                 return found
@@ -357,10 +358,13 @@ class ProduceCheck:
         lacking: Counter[int | None] = Counter()
         for each in same.expected:
             if each.settled:
-                partition = each.partition if self.ignored.compares_partition(each.record) else None
+                partition = each.partition if self._compares_partition(each) else None
                 was_in_one = each.recorded_as is RecordedAs.COMMITTED
                 lacking[partition] += was_in_one - (each.outcome is not Outcome.PLAIN)
         return (+lacking).total()
+
+    def _compares_partition(self, expected: Expected) -> bool:
+        return self.ignored.compares_partition(expected.record, expected.topic.name)
 
     def without_offsets(self) -> dict[tuple[str, str], int]:
         """Return how many records were committed in a transaction without offsets of the groups
@@ -382,7 +386,7 @@ class ProduceCheck:
         lacking: Counter[int | None] = Counter()
         for each in same.expected:
             if each.settled:
-                partition = each.partition if self.ignored.compares_partition(each.record) else None
+                partition = each.partition if self._compares_partition(each) else None
                 lacking[partition] += bool(each.recorded_groups) - bool(each.groups & groups)
         return max(0, (+lacking).total() - self._outside(same))  # these are told, too
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.replay import index_file
+from kproxy.replay import ignored
 from kproxy.replay.ignored import Headers, Ignored, Partitions
 from kproxy.replay.index_file import Indexed
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.produced_report import report_unproduced
 from kproxy.replay.report import Report
 from kproxy.replay.settings import ReplaySettings, Visible
-from kproxy.wire.payloads.json_paths import parse
 from kproxy.wire.protocol import error_name, messages, records
 from kproxy.wire.protocol.errors import CODES
 from kproxy.wire.protocol.record_batch import Record
@@ -230,7 +230,7 @@ def test_headers_count_but_those_that_are_left_out() -> None:
     assert broker.report.findings == []
 
 
-IGNORES_TRACE = ReplaySettings(ignored=Ignored(headers=frozenset({"trace"})))
+IGNORES_TRACE = ReplaySettings(ignored=ignored.parse(["header:trace"]))
 KIND, TRACE = ("kind", b"x"), ("trace", b"1")
 
 
@@ -344,7 +344,7 @@ def test_an_unknown_topic_is_refused_and_not_created() -> None:
 
 def test_parts_of_json_values_may_differ() -> None:
     was = Recorded().metadata().produced(batch('{"id": 1, "at": 5}', '{"id": 2, "at": 6}'))
-    broker = playing(was, ReplaySettings(ignored=Ignored(paths=(parse("at"),))))
+    broker = playing(was, ReplaySettings(ignored=ignored.parse(["json:at"])))
     client = broker.connect()
     assert client.produce(batch('{"at": 99, "id": 2}')).base_offset == 1
     assert broker.report.findings == []

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.replay import opening
-from kproxy.replay.ignored import Ignored
+from kproxy.replay.ignored import parse
 from kproxy.replay.settings import ReplaySettings
-from kproxy.wire.payloads.json_paths import parse
 from kproxy.wire.payloads.own import OwnDecoder
 from kproxy.wire.payloads.schemas import note_of
 from tests.replay.making import Playing, Recorded, batch
@@ -32,7 +31,7 @@ def findings(
     loaded = Recorded().metadata().produced(batch(was, key=key)).loaded
     for schema_id in (17, 18):
         loaded.note_schema(note_of([schema_id], making.SCHEMA))
-    left_out = Ignored(paths=tuple(map(parse, ignored)))
+    left_out = parse(f"json:{each}" for each in ignored)
     settings = ReplaySettings(ignored=left_out, decoders=decoders)
     playing = Playing(loaded, settings)
     playing.connect().produce(batch(now, key=key))

@@ -11,7 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from kproxy.replay import index_file
-from kproxy.replay.ignored import Ignored, Partitions
+from kproxy.replay.ignored import Ignored, parse, Partitions
 from kproxy.replay.index_file import Indexed
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from kproxy.wire import protocol
@@ -153,7 +153,7 @@ def test_one_that_is_not_in_the_recording_is_refused_as_by_a_broker_or_named() -
 def test_its_partition_counts_unless_that_is_ignored(partitions: Partitions) -> None:
     data = OF_ONE["gzip"]
     was = Recorded().metadata(partitions=2).produced(data).produced(batch("z"), 2)
-    settings = attrs.evolve(CAUSAL, ignored=Ignored(partitions, frozenset({"h"})))
+    settings = attrs.evolve(CAUSAL, ignored=Ignored(partitions, parse(["header:h"]).parts))
     broker = Playing(was.loaded, settings)
     client = broker.connect()
     client.produce(data, partition=1)
