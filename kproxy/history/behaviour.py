@@ -44,6 +44,8 @@ class Produced:
     client: str
     record: TopicRecord
     transaction: Transaction | None
+    acknowledged_ns: int = 0
+    """When the broker said so; 0 if it did not."""
 
     @property
     def end(self) -> str:
@@ -64,6 +66,8 @@ class TopicUse:
     fetched: dict[Place, TopicRecord] = attrs.Factory(dict)
     """Records that consumers got."""
     consumers: set[str] = attrs.Factory(set)
+    isolation: set[tuple[str, bool]] = attrs.Factory(set)
+    """Consumers that got records, and whether they read only committed ones."""
     deletions: int = 0
     """How often it was deleted: offsets begin again."""
 
@@ -94,6 +98,8 @@ class GroupUse:
     """Topics that its members subscribed to."""
     committed: dict[TopicPartition, int] = attrs.Factory(dict)
     """The last committed offset of each."""
+    moved_ns: int = 0
+    """When an OffsetCommit last came that changed one of them; 0 if none did."""
 
 
 @attrs.define(eq=False)
@@ -127,7 +133,10 @@ class Behaviour:
         for row in rows:
             match row:
                 case Commit(certain=True):
-                    self._group(row.group).committed[row.where] = row.offset
+                    group = self._group(row.group)
+                    if exchange.api == "OffsetCommit" and group.committed.get(row.where) != row.offset:
+                        group.moved_ns = exchange.request_received_ns
+                    group.committed[row.where] = row.offset
                 case Deleted():
                     self._delete(row)
                 case Counted(is_new=False):
@@ -177,11 +186,14 @@ class Behaviour:
         name = getattr(exchange.request, "transactional_id", None)
         transaction = self._followed.ids[name].at(ref, None) if taken and name else None
         for record in delivered.records_in(exchange, taken):
-            produced = Produced(exchange.client_id or "", record, transaction)
+            at_ns = exchange.response_received_ns if ref.is_answered else 0
+            produced = Produced(exchange.client_id or "", record, transaction, at_ns)
             self.topic(record.topic).produce(produced)
 
     def _fetch(self, exchange: Exchange) -> None:
+        client, is_committed = exchange.client_id or "", getattr(exchange.request, "isolation_level", 0)
         for record in delivered.consumed_by(exchange):
             topic = self.topic(record.topic)
-            topic.consumers.add(exchange.client_id or "")
+            topic.consumers.add(client)
+            topic.isolation.add((client, bool(is_committed)))
             topic.fetched[topic.deletions, record.partition, record.offset or 0] = record

@@ -96,6 +96,13 @@ class IgnoredPart:
         return where + ":".join(each for each in (self.what, self.name, kind) if each)
 
     @property
+    def place(self) -> str:
+        """The place as differences name it."""
+        return {"json": f"value.{self.name}", "key-json": f"key.{self.name}"}.get(
+            self.what, f"{self.what} {self.name}".strip()
+        )
+
+    @property
     def path(self) -> json_paths.Path:
         """The path of a part of JSON."""
         return json_paths.parse(self.name)

@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import attrs
 
 from kproxy.replay.facts import without_random_ids
-from kproxy.replay.ignored import Ignored
+from kproxy.replay.ignored import Ignored, IgnoredPart, Varying
 from kproxy.replay.live_order import PartitionTransaction
 from kproxy.replay.loaded import CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
@@ -103,6 +104,15 @@ class Expected:
     """Its place among the records that are equal."""
     groups: frozenset[str] = frozenset()
     """Groups whose offsets were committed with it in this run."""
+    recorded_varying: Varying = ()
+    """Its contents that are ignored, and of a kind."""
+    varying: Varying = ()
+    """The same of the record that was produced for it."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether what was produced for it has other content of a kind."""
+        return self.varying != self.recorded_varying
 
     @property
     def committed(self) -> bool:
@@ -146,6 +156,30 @@ class Expected:
     def missing(self) -> bool:
         """Whether it is still to be produced, or to be committed."""
         return self.demanded and not self.settled
+
+
+@attrs.frozen
+class Tie:
+    """An identity in a place: of a record that is as recorded, and of the recorded one."""
+
+    topic: str
+    part: IgnoredPart
+    content: tuple
+    recorded: Any
+    now: Any
+    records: int = 1
+    """In so many records it is the same now."""
+    recorded_records: int = 1
+    """In so many it was the same."""
+
+    def of(self, found: Sequence[Tie], then: Sequence[Tie]) -> Tie:
+        """Return it with the numbers of records."""
+        return attrs.evolve(self, records=len(found), recorded_records=len(then))
+
+
+def _places(of_one: Sequence[Tie]) -> frozenset[tuple[Any, int]]:
+    """Return the places in which one identity stands, and how often."""
+    return frozenset(Counter((each.topic, each.part, each.content) for each in of_one).items())
 
 
 @attrs.define(eq=False)
@@ -232,6 +266,8 @@ class ProduceCheck:
             return None
         outcome = Outcome.ONGOING if in_transaction else Outcome.PLAIN
         found = self._first(same, partition, record, outcome)
+        if found is not None:
+            found.varying = self.ignored.varying(record, topic.name)
         if found is not None and in_transaction:
             found.outcome = outcome
             self._unsettled[found] = None
@@ -316,6 +352,7 @@ class ProduceCheck:
             other = self._first(same, each.partition, each.record, outcome)
             if other is not None:
                 each.outcome, other.outcome = Outcome.NEVER, outcome
+                other.varying = each.varying
                 same.free(each)
                 found.append(other)
             elif committed:
@@ -404,12 +441,38 @@ class ProduceCheck:
         only_inside = _in_each_run(then.in_transactions) - _in_each_run(then.plainly)
         return sorted(only_inside & _in_each_run(now.plainly))
 
+    def ties(self) -> Iterator[Tie]:
+        """Yield the identities (`kinds`) that were not as equal, or as different, as those of the
+        recording, one for each place: of each one it only counts in which records it stands, for
+        equal records may change places."""
+        then: dict[Any, list[Tie]] = {}
+        now: dict[Any, list[Tie]] = {}
+        for topic in filter(self.is_read, self.topics):
+            for content, same in self._of(topic).items():
+                for each in same.expected:
+                    if each.settled and each.demanded:
+                        pairs = zip(each.recorded_varying, each.varying, strict=False)
+                        for (part, was), (_, has) in pairs:
+                            if part.kind.has_identity:
+                                tie = Tie(topic.name, part, content, was, has)
+                                then.setdefault(str(was), []).append(tie)
+                                now.setdefault(str(has), []).append(tie)
+        left = Counter(map(_places, then.values()))
+        told: set[tuple[str, IgnoredPart]] = set()
+        for found in now.values():
+            if left[_places(found)] > 0:
+                left[_places(found)] -= 1
+            elif (found[0].topic, found[0].part) not in told:
+                told.update((each.topic, each.part) for each in found)
+                yield found[0].of(found, then[str(found[0].recorded)])
+
     def _of(self, topic: Topic) -> dict[tuple, EqualRecords]:
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = {}
             for expected in self._read(topic):
                 key = self.ignored.content(expected.record, topic.name)
+                expected.recorded_varying = self.ignored.varying(expected.record, topic.name)
                 found.setdefault(key, EqualRecords()).add(expected)
         return found
 

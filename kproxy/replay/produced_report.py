@@ -108,6 +108,16 @@ def report_outside(check: ProduceCheck) -> None:
         check.report.add("differs", f"{what}; recorded in one", ADVICE)
 
 
+def report_ties(check: ProduceCheck) -> None:
+    """Report ids and the like that were not as equal, or as different, as those of the recording."""
+    for tie in check.ties():
+        now, then = count(tie.records, "record"), count(tie.recorded_records, "record")
+        what = f"{tie.part.place} {tie.now} is in {now}; recorded: one in {then}"
+        if now == then:
+            what = f"{tie.part.place} {tie.now} is in other records than the recorded one"
+        check.report.add("differs", f"{tie.topic}: {what}", ADVICE)
+
+
 def _text(check: ProduceCheck, topic: Topic, partition: int, record: Record, again: bool) -> str:
     what = f"{topic.name}[{partition}]: the recording does not hold this {_kind(record)}"
     shown = _shown(check, topic, record)

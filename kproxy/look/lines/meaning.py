@@ -40,6 +40,7 @@ from kproxy.replay.facts import (
     is_any_partition,
     positions,
     without_random_ids,
+    without_repeats,
 )
 from kproxy.replay.ignored import Ignored, parse
 
@@ -108,7 +109,7 @@ class RecordingMeaning:
         for name, group in sorted(self._behaviour.groups.items()):
             yield from self._group_lines(name, group)
         for name, begun in sorted(self._behaviour.transactions.items()):
-            ended = [end for each in begun if (end := end_text(each)) != OPEN]
+            ended = without_repeats(end for each in begun if (end := end_text(each)) != OPEN)
             if ended:
                 yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
         for client, requests in sorted(self._requests.items()):
