@@ -200,6 +200,8 @@ _requesters: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """Names of the fixtures that requested `kproxy` by `getfixturevalue` while they were set up."""
 _torn_down: pytest.StashKey[bool] = pytest.StashKey()
 """True when the test's own teardown has begun, which closes its run."""
+_finding: pytest.StashKey[str] = pytest.StashKey()
+"""The first finding of a test that failed by itself."""
 _findings_reported: pytest.StashKey[bool] = pytest.StashKey()
 """True after the test has failed with the findings of its run."""
 
@@ -320,7 +322,7 @@ def _relative_path(node: Any, path: Path) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     """Remove the state of an earlier run of the test: some plugins run a test again."""
-    before: list[Any] = [_run, _unrecorded, _torn_down, _findings_reported, _outcomes]
+    before: list[Any] = [_run, _unrecorded, _torn_down, _findings_reported, _finding, _outcomes]
     before += [_being_set_up, _requesters]
     for key in before:
         if key in item.stash:
@@ -360,6 +362,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if (run := item.stash.get(_run, None)) is not None:
             found = run.findings
             text = [run.text(found)] if found else []
+            item.stash[_finding] = "".join(text).partition("\n")[0]
             item.add_report_section("call", "kproxy", "\n".join([*text, run.story()]))
         raise
     if (why := item.stash.get(_unrecorded, None)) is not None:
@@ -418,8 +421,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the outcome of each phase."""
+    """Keep the outcome of each phase; name a finding where the app's own assertion came first."""
     report = yield
+    found = item.stash.get(_finding, "") if call.when == "call" else ""
+    if found and (crash := getattr(report.longrepr, "reprcrash", None)) is not None:
+        crash.message = f"kproxy: {found} | {crash.message}"  # of the summary, and of JUnit's XML
     outcome = report.outcome
     if outcome == "skipped" and hasattr(report, "wasxfail"):
         outcome = "xfailed"

@@ -253,6 +253,7 @@ def _run(
         how,
         config=options.config,
         front=attrs.evolve(front, log=log),
+        ignoring=lambda words: shlex.join(f"--ignore={word}" for word in words),
     )
 
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayOperation, StartingMachine
     from kproxy.proxy.faults import Rules
     from kproxy.replay.broker import ReplayBroker
-    from kproxy.replay.loaded import Loaded
     from kproxy.replay.ignored import IgnoredPart
+    from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
     from kproxy.replay.settings import ReplaySettings
     from kproxy.testing.sessions import Front

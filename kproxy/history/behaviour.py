@@ -134,7 +134,10 @@ class Behaviour:
             match row:
                 case Commit(certain=True):
                     group = self._group(row.group)
-                    if exchange.api == "OffsetCommit" and group.committed.get(row.where) != row.offset:
+                    if (
+                        exchange.api == "OffsetCommit"
+                        and group.committed.get(row.where) != row.offset
+                    ):
                         group.moved_ns = exchange.request_received_ns
                     group.committed[row.where] = row.offset
                 case Deleted():
@@ -191,7 +194,10 @@ class Behaviour:
             self.topic(record.topic).produce(produced)
 
     def _fetch(self, exchange: Exchange) -> None:
-        client, is_committed = exchange.client_id or "", getattr(exchange.request, "isolation_level", 0)
+        client, is_committed = (
+            exchange.client_id or "",
+            getattr(exchange.request, "isolation_level", 0),
+        )
         for record in delivered.consumed_by(exchange):
             topic = self.topic(record.topic)
             topic.consumers.add(client)

@@ -116,7 +116,9 @@ def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
         for each in topic.produced:
             record = each.record
             if record.key is not None and each.end == COMMITTED:
-                partition = record.partition if ignored.compares_partition(record, topic_name) else None
+                partition = (
+                    record.partition if ignored.compares_partition(record, topic_name) else None
+                )
                 key = ignored.content(record, topic_name).key
                 subject = f"{topic_name}, key {short(text_of(key))}"
                 yield Fact(subject, (record.key, partition), _value(record, ignored))

@@ -10,7 +10,7 @@
     "key-json:id"          a part of keys
     "order"                an aspect (`compared`), of all topics
 
-    "json:id:uuid"         of a kind (`kinds`): uuid, time, counter, random, unique; any is the default
+    "json:id:uuid"         of a kind (`kinds`): uuid, time, counter, random, unique; by default any
     "orders/json:id:uuid"  of one topic
 
 What is ignored may differ, and not be missing: a header, or a part, is there as often as when it
@@ -50,7 +50,9 @@ UNREAD = "bytes that cannot be read"
 PRESENT = b"present"
 """Stands for the value of an ignored header of any kind."""
 
-_WORD = re.compile(r"(?:([^/:]+)/)?(key-json|json|header|key|value|partition|[a-z]+)(?::(.*))?", re.S)
+_WORD = re.compile(
+    r"(?:([^/:]+)/)?(key-json|json|header|key|value|partition|[a-z]+)(?::(.*))?", re.DOTALL
+)
 _KINDS = {each.value: each for each in Kind}
 _NAMED = ("header", "json", "key-json")
 _WHOLE = ("key", "value")
@@ -271,10 +273,12 @@ def _part_of(word: str) -> IgnoredPart:
         return IgnoredPart(what, name, _KINDS[kind], topic or "")
     if what in _WHOLE and (rest is None or rest in _KINDS):
         return IgnoredPart(what, "", _KINDS[rest or "any"], topic or "")
-    if what == "partition" and rest is None or what in _ASPECTS and not (topic or rest):
+    if (what == "partition" and rest is None) or (what in _ASPECTS and not (topic or rest)):
         return IgnoredPart(what, topic=topic or "")
     wanted = '"partition", "key", "header:NAME" or "json:PATH"'
-    raise ValueError(f"{word!r} cannot be ignored: give {wanted}, and its kind: {', '.join(_KINDS)}")
+    raise ValueError(
+        f"{word!r} cannot be ignored: give {wanted}, and its kind: {', '.join(_KINDS)}"
+    )
 
 
 def _ends_in_kind(name: str) -> bool:

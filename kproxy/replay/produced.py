@@ -36,7 +36,7 @@ from kproxy.replay.ignored import Ignored, IgnoredPart, Varying
 from kproxy.replay.live_order import PartitionTransaction
 from kproxy.replay.loaded import CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
-from kproxy.replay.report import Report
+from kproxy.replay.report import ClientDifference, Report
 from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Topic
 from kproxy.replay.unreadable import contents
@@ -99,7 +99,9 @@ class Expected:
     """True if it was produced in a transaction whose begin or end the recording shows."""
     outcome: Outcome = Outcome.NEVER
     shown_as_closest: bool = False
-    """True after a finding has shown it as the closest to an unknown record."""
+    """True after a finding has shown it as the one that an unknown record belongs to."""
+    places: dict[tuple[str, str], Any] | None = None
+    """Its contents (`places`), once one that is not recorded has been compared with it."""
     place: int = 0
     """Its place among the records that are equal."""
     groups: frozenset[str] = frozenset()
@@ -215,6 +217,17 @@ class EqualRecords:
         self._next = {kind: min(at, expected.place) for kind, at in self._next.items()}
 
 
+@attrs.frozen(eq=False)
+class UnknownRecord:
+    """A record that a client produced, and that is not recorded."""
+
+    topic: Topic
+    partition: int
+    record: Record
+    finding: ClientDifference
+    """As it was told first."""
+
+
 @attrs.define(eq=False)
 class ProduceCheck:
     """The recorded records by topic, and whether they have been produced again."""
@@ -231,6 +244,8 @@ class ProduceCheck:
     """Records that were produced in transactions which have not been committed, in order."""
     _refused: dict[str, dict[tuple, RefusedBatch]] = attrs.field(factory=dict, init=False)
     """By the name of a topic, and by content."""
+    unknown: list[UnknownRecord] = attrs.field(factory=list, init=False)
+    """Records of which findings are kept."""
     undecoded: list[Other] = attrs.field(init=False)
     """Recorded requests that cannot be decoded, and have not come again."""
 

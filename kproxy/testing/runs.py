@@ -47,6 +47,7 @@ from kproxy.testing.sessions import (
     RecordingSession,
     Replay,
     ReplaySession,
+    as_argument,
     mismatch_text,
     refuse_torn,
 )
@@ -81,6 +82,8 @@ class CassetteRun:
     config: Path | None = None
     """The properties of a client, for TLS to real brokers."""
     front: Front = attrs.Factory(Front)
+    ignoring: Callable[[Sequence[str]], str] = as_argument
+    """Returns what is to be typed so that parts with these words (`replay.ignored`) may differ."""
     broker: Broker = attrs.field(init=False)
     _session: ReplaySession | RecordingSession = attrs.field(init=False)
     _folder: Path | None = attrs.field(default=None, init=False)
@@ -183,8 +186,8 @@ class CassetteRun:
         advice = [*self._seen()]
         if all(each.kind == "not produced" for each in found):
             advice.append('if it is only to read: --expect none (of a marker: expect="none")')
-        advice.append(f"if that is meant, record again: {self.again}")
-        return mismatch_text(found, self.shown, "\n".join(advice))
+        again = f"if that is meant, record again: {self.again}"
+        return mismatch_text(found, self.shown, advice, again, self.ignoring)
 
     def _seen(self) -> Iterator[str]:
         """Yield where this run is recorded, with the command that shows it."""

@@ -96,7 +96,9 @@ def _replace_at(value: Any, key: Any, rest: Path, new: Callable[[Any], Any]) -> 
     return True
 
 
-def replaced(data: bytes | None, parts: Iterable[tuple[Path, Callable[[Any], Any]]]) -> bytes | None:
+def replaced(
+    data: bytes | None, parts: Iterable[tuple[Path, Callable[[Any], Any]]]
+) -> bytes | None:
     """Return a value in which the parts at these paths are replaced, as bytes; equal rests give
     equal bytes."""
     if not data or data[:1] not in b'{[ \t\r\n"':
