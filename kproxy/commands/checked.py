@@ -55,8 +55,8 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
         """
         --compare LIST  what may not differ from the recording: records, order (of the records of a
             key), commits (how far groups committed in the end), transactions (how they ended),
-            consumed (which records were given out), groups (members and topics), or all (default:
-            records)
+            consumed (which records were given out), groups (members and topics), isolation (of
+            consumers), acknowledged (that groups commit behind it), or all (default: records)
         --expect {all,produced,none}  what must be repeated: produced, the recorded records and what
             --compare names; all; none (default: produced with a command; without one, what is
             missing is listed and does not fail)
@@ -197,7 +197,8 @@ def _ended(
 
 def _told(run: CassetteRun, ended: _RunEnd) -> Iterator[str]:
     """Yield what was checked and what was not, and what was recorded."""
-    yield from not_repeated(run.unplayed)
+    if not ended.failure:  # else it follows from what is said there
+        yield from not_repeated(run.unplayed)
     if run.replays:
         yield run.how.summary()
     elif run.mode == "verify" and ended.code == 0 and not ended.failure:

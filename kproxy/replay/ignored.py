@@ -115,8 +115,8 @@ Varying = tuple[tuple[IgnoredPart, Any], ...]
 
 
 @attrs.frozen
-class _Reading:
-    """One look at a record: takes the ignored parts out of it."""
+class _Masking:
+    """Puts marks in the place of what is ignored of one record, and keeps what was there."""
 
     parts: list[IgnoredPart]
     varying: list[tuple[IgnoredPart, Any]] = attrs.Factory(list)
@@ -219,30 +219,30 @@ class Ignored:
             return Content(None, record.value, (), UNREAD), []
         if not self.parts:
             return Content(record.key, record.value, record.headers), []
-        reading = _Reading(self.of_topic(topic))
-        headers = reading.headers(record.headers)
-        key, _ = self._part(reading, "key", record, topic)
-        value, decoded_as = self._part(reading, "value", record, topic)
-        return Content(key, value, headers, decoded_as), reading.varying
+        masking = _Masking(self.of_topic(topic))
+        headers = masking.headers(record.headers)
+        key, _ = self._part(masking, "key", record, topic)
+        value, decoded_as = self._part(masking, "value", record, topic)
+        return Content(key, value, headers, decoded_as), masking.varying
 
     def _part(
-        self, reading: _Reading, part: str, record: Record | TopicRecord, topic: str
+        self, masking: _Masking, part: str, record: Record | TopicRecord, topic: str
     ) -> tuple[bytes | None, str]:
         """Return the `key` or the `value` without what is ignored, and by what it was decoded for
         that."""
         data = record.key if part == "key" else record.value
         what = "json" if part == "value" else "key-json"
-        if reading.of(what):
+        if masking.of(what):
             schemas = Schemas() if self.schemas is None else self.schemas
             match decode(part, topic, record.key, record.value, record.headers, schemas):
                 case Decoded(value, by):
                     whole = json_text(value).encode()
-                    rest = reading.json(what, whole)
+                    rest = masking.json(what, whole)
                     if rest is not whole:
                         return rest, schema_name(by)
                 case _:
-                    data = reading.json(what, data)
-        return reading.whole(part, data), ""
+                    data = masking.json(what, data)
+        return masking.whole(part, data), ""
 
 
 def schema_name(by: str) -> str:
