@@ -43,7 +43,15 @@ if TYPE_CHECKING:
 
 _USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
 _SHOWN = 10
-_WITH_COMMAND = ("cassette", "broker", "config", "record_in_ci", "fail_fast", "bootstrap_env")
+_WITH_COMMAND = (
+    "cassette",
+    "learn",
+    "broker",
+    "config",
+    "record_in_ci",
+    "fail_fast",
+    "bootstrap_env",
+)
 """Options that need a command."""
 
 
@@ -76,6 +84,8 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
         --cassette {once,rewrite,verify}  once: record where the recording is not there, replay
             else; rewrite: record again; verify: run with the broker, and compare with the
             recording; a recording is kept only if the command succeeds
+        --learn N  record the command N times, and keep in the recording what varies between these
+            runs: ids, times, …, each with its kind; 2 is a good number (kproxy learned FILE)
         --broker HOST:PORT[,…]  the real broker, to record and to verify with
         --config FILE  FILE.toml: options (kproxy help service); else properties of a client, Java's
             or librdkafka's: where the real broker is, and TLS to it
@@ -114,6 +124,8 @@ def is_checked(options: argparse.Namespace) -> bool:
         if getattr(options, name) and not options.cassette:
             typed = f"--{name.replace('_', '-')}"
             raise UsageError(f"{typed} is for --cassette once, rewrite or verify")
+    if options.learn and options.cassette not in ("once", "rewrite"):
+        raise UsageError("--learn is for --cassette once or rewrite")
     if options.cassette and len(options.files) > 1:
         raise UsageError("--cassette takes one FILE")
     compares = options.compare or options.expect
@@ -134,7 +146,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
         run = _run(options, settings, front, console.log)
         announce_faults(rules, console.log)
         with held_signals() as signals:
-            ended = _ended(run, options, signals, console)
+            ended = _ended_all(run, options, signals, console)
         if isinstance(ended, int):
             return ended
         report_faults(rules, console.log)
@@ -153,6 +165,23 @@ class _RunEnd(NamedTuple):
     """Why it fails though the command succeeded, or ""."""
     kept: str | None
     """The recording that was kept."""
+
+
+def _ended_all(
+    run: CassetteRun, options: argparse.Namespace, signals: deque[int], console: Console
+) -> _RunEnd | int:
+    """Run it to its end, with `--learn` several times; return the exit code where it cannot be
+    run."""
+    import attrs
+
+    from kproxy.testing.learning import rehearsed
+
+    with rehearsed() as run.rehearsals:
+        for _ in range(1, options.learn or 1 if run.will_record else 1):
+            ended = _ended(attrs.evolve(run, is_rehearsal=True), options, signals, console)
+            if isinstance(ended, int) or ended.code or ended.failure:
+                return ended
+        return _ended(run, options, signals, console)
 
 
 def _ended(
@@ -255,6 +284,7 @@ def _run(
         config=options.config,
         front=attrs.evolve(front, log=log),
         ignoring=lambda words: shlex.join(f"--ignore={word}" for word in words),
+        log=log,
     )
 
 

@@ -25,6 +25,7 @@ cannot be read (`unreadable`), whatever is ignored but the partition.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import re
 from collections.abc import Callable, Iterable
@@ -173,8 +174,13 @@ class Ignored:
     )
 
     def with_words(self, words: Iterable[str]) -> Ignored:
-        """Return what is ignored, and what these words name."""
-        return attrs.evolve(self, parts=(*self.parts, *parse(words).parts))
+        """Return what is ignored, and what these words of a recording name; a word of a newer
+        kproxy names nothing."""
+        known: list[IgnoredPart] = []
+        for word in words:
+            with contextlib.suppress(ValueError):
+                known.append(_part_of(word))
+        return attrs.evolve(self, parts=(*self.parts, *known))
 
     @property
     def aspects(self) -> frozenset[str]:

@@ -215,7 +215,7 @@ def _finding(
     found = list(differences(now, then, of_now, of_then))
     if closest.partition != partition and check.ignored.compares_partition(record, topic.name):
         found.append(("partition", str(partition), str(closest.partition)))
-    text = f"{_subject(check, topic, now, now.key != then.key)} has {sentence(found)} {where}"
+    text = f"{_subject(check, topic, record, now.key != then.key)} has {sentence(found)} {where}"
     words = _words(places_of(now, of_now), places_of(then, of_then))
     ignore = tuple(word for word in words if word)
     advice = f"it may differ with --ignore {' '.join(ignore)}" if all(words) else ADVICE

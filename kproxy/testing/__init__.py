@@ -147,6 +147,19 @@ def record(
     return sessions.Session(session.begin, session.end)
 
 
+def learn(path: Path | str, others: Iterable[Path | str]) -> list[str]:
+    """Note in a recording what varies between it and others of runs that did the same: a replay
+    compares it by its kind. Return lines that say what was learned, and what may be data.
+
+    Raises:
+        RecordingError: a path is missing, or is no whole recording.
+    """
+    from kproxy.testing.learning import learn_from, learned_lines
+
+    learned = learn_from(Path(path), [Path(each) for each in others])
+    return list(learned_lines(learned, str(path)))
+
+
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:
     if value not in values:
         raise ValueError(f"{name} is {' or '.join(map(repr, values))}, not {value!r}")

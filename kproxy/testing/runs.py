@@ -42,6 +42,7 @@ from kproxy.recording.mcap import MAGIC
 from kproxy.replay.report import ClientDifference
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
+from kproxy.testing.learning import learn_from, learned_in, learned_lines
 from kproxy.testing.sessions import (
     Front,
     RecordingSession,
@@ -84,6 +85,12 @@ class CassetteRun:
     front: Front = attrs.Factory(Front)
     ignoring: Callable[[Sequence[str]], str] = as_argument
     """Returns what is to be typed so that parts with these words (`replay.ignored`) may differ."""
+    rehearsals: list[Path] | None = None
+    """Recordings of runs before this one, to learn what varies; the next one's list."""
+    is_rehearsal: bool = False
+    """True if the recording of this run is only added to them."""
+    log: Callable[[str], object] = lambda text: None
+    """Called with lines on what was learned."""
     broker: Broker = attrs.field(init=False)
     _session: ReplaySession | RecordingSession = attrs.field(init=False)
     _folder: Path | None = attrs.field(default=None, init=False)
@@ -136,6 +143,11 @@ class CassetteRun:
     def _new_path(self) -> Path:
         self._folder = Path(tempfile.mkdtemp(prefix="kproxy-"))
         return self._folder / f"run{files.SUFFIX}"
+
+    @property
+    def will_record(self) -> bool:
+        """True if this mode makes a recording to keep."""
+        return self.mode == "rewrite" or (self.mode == "once" and not self.path.exists())
 
     @property
     def replays(self) -> bool:
@@ -204,9 +216,9 @@ class CassetteRun:
 
     def _drift(self, made: Path) -> str:
         """Return the differences of the recording from this run with real brokers."""
-        then, now = (
-            list(meaning.lines([path], self.how.settings.ignored)) for path in (self.path, made)
-        )
+        ignored = self.how.settings.ignored.with_words(learned_in(self.path).words)
+        then, now = (list(meaning.lines([path], ignored)) for path in (self.path, made))
+        then = [line for line in then if not line.startswith("varies ")]
         if then == now:
             return ""
         names = self.shown, "the broker now"
@@ -236,6 +248,10 @@ class CassetteRun:
             return None
         if outcome == "skipped" and self.path.exists():
             return None
+        if self.is_rehearsal and outcome in ("passed", "xfailed") and self.rehearsals is not None:
+            self._folder = None  # whose list it is removes it
+            self.rehearsals.append(made)
+            return None
         try:
             if outcome == "failed":
                 files.keep(made, failed)
@@ -245,6 +261,10 @@ class CassetteRun:
                 return None
             if self.mode == "once" and self.path.exists():
                 raise self._unkept(f"{self.shown} was recorded by another run meanwhile", made)
+            if self.rehearsals:
+                learned = learn_from(made, self.rehearsals)
+                for line in learned_lines(learned, self.shown):
+                    self.log(line)
             files.keep(made, self.path.resolve())
         except OSError as error:
             if self.replays:  # it is no reason to write where recordings are read only

@@ -43,6 +43,8 @@ from kproxy.replay.facts import (
     without_repeats,
 )
 from kproxy.replay.ignored import Ignored, parse
+from kproxy.replay.learned import EVENT as LEARNED
+from kproxy.replay.learned import of_note
 
 PREPARING_APIS = frozenset(
     {
@@ -181,6 +183,7 @@ def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str
 def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
     meaning = RecordingMeaning(Ignored() if ignored is None else ignored)
     incomplete: list[str] = []
+    words: list[str] = []
 
     def on_note(note: Note) -> None:
         event = note.body.get("event")
@@ -191,10 +194,14 @@ def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
                 meaning.ignored = parse(note.body.get("ignore") or ())
             except ValueError as error:
                 incomplete.append(f"nothing is ignored: {error}")
+        elif event == LEARNED:
+            words[:] = of_note(note.body).words
+            if ignored is None:
+                meaning.ignored = meaning.ignored.with_words(words)
         elif event in ("torn", "lost", "unread"):
             incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
 
     for item in with_gaps(lambda told: recording.read(files, told=told), on_note):
         meaning.add(item)
-    for line in (*meaning.lines(), *incomplete):
+    for line in (*(f"varies {word}" for word in words), *meaning.lines(), *incomplete):
         yield printable(line)
