@@ -21,6 +21,7 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kproxy.commands.child import (
@@ -36,6 +37,7 @@ from kproxy.commands.options import UsageError, declare
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
+    from kproxy.replay.ignored import Ignored, IgnoredPart
     from kproxy.replay.report import ClientDifference
     from kproxy.replay.settings import Expect, ReplaySettings
     from kproxy.testing.runs import CassetteRun
@@ -75,6 +77,32 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_ignore_options(add: Callable[..., object]) -> None:
+    """Add the options of what may differ in records."""
+    declare(
+        add,
+        """
+        --partitions {keyed,always,never} = keyed  of which produced records the partition must be
+            the recorded one: of those with a key, always, never (default %(default)s)
+        --ignore WORD …  a part of records that may differ, and not be missing, and of which kind
+            it is: key:uuid, json:created_at:time, header:trace; may be repeated
+        --ignore-header NAME …  the same as --ignore header:NAME
+        --ignore-json PATH …  the same as --ignore json:PATH
+        """,
+        ignore=_part,
+        ignore_header=partial(_part_of, "header"),
+        ignore_json=partial(_part_of, "json"),
+    )
+
+
+def ignored(options: argparse.Namespace) -> Ignored:
+    """Return what may differ in records."""
+    from kproxy.replay.ignored import Ignored, Partitions
+
+    parts = (*options.ignore, *options.ignore_header, *options.ignore_json)
+    return Ignored(Partitions(options.partitions), parts)
+
+
 def add_cassette_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of recording with a command."""
     group = parser.add_argument_group("recording the command")
@@ -93,6 +121,16 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
             TF_BUILD)
         """,
     )
+
+
+def _part(text: str) -> IgnoredPart:
+    from kproxy.replay.ignored import parse
+
+    return parse([text]).parts[0]
+
+
+def _part_of(what: str, text: str) -> IgnoredPart:
+    return _part(f"{what}:{text}:any")
 
 
 def _aspects(text: str) -> frozenset[str]:

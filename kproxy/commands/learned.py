@@ -24,8 +24,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    from kproxy.look.lines.meaning import learned_in
     from kproxy.recording import RecordingError
-    from kproxy.testing.learning import learned_in, note_learned
+    from kproxy.testing.learning import note_learned
 
     try:
         learned = learned_in(options.file)

@@ -14,7 +14,9 @@ from kproxy.commands import options as kinds
 from kproxy.commands.checked import (
     add_cassette_options,
     add_check_options,
+    add_ignore_options,
     expected,
+    ignored,
     is_checked,
     not_repeated,
     run_checked,
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayOperation, StartingMachine
     from kproxy.proxy.faults import Rules
     from kproxy.replay.broker import ReplayBroker
-    from kproxy.replay.ignored import IgnoredPart
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
     from kproxy.replay.settings import ReplaySettings
@@ -106,8 +107,6 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
         --visible {all,causal}  when consumers see records that were produced through the proxy: all
             of them from the start, or causal: each when it is produced again (default: causal where
             they must be repeated, see --expect; else all)
-        --partitions {keyed,always,never} = keyed  of which produced records the partition must be
-            the recorded one: of those with a key, always, never (default %(default)s)
         --timing fast|recorded|FACTOR = fast  how long responses take: nothing, as long as the
             recorded brokers took, or so many times that (0.5, 10); waiting for records or members
             is not part of it (default %(default)s)
@@ -115,16 +114,10 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
             cluster, throttling, lost connections, and what fault rules did, each at the same
             request of its kind (by default only what the cluster's state makes of itself goes
             wrong)
-        --ignore WORD …  a part of records that may differ, and not be missing, and of which kind
-            it is: key:uuid, json:created_at:time, header:trace; may be repeated
-        --ignore-header NAME …  the same as --ignore header:NAME
-        --ignore-json PATH …  the same as --ignore json:PATH
         """,
         timing=_timing,
-        ignore=_ignored,
-        ignore_header=partial(_ignored_part, "header"),
-        ignore_json=partial(_ignored_part, "json"),
     )
+    add_ignore_options(group.add_argument)
 
 
 def _user(text: str) -> tuple[str, str]:
@@ -133,20 +126,6 @@ def _user(text: str) -> tuple[str, str]:
     if not (name and colon):
         raise ValueError("give NAME:PASSWORD")  # it may be a password: it is not echoed
     return name, password
-
-
-def _ignored(text: str) -> IgnoredPart:
-    from kproxy.replay.ignored import parse
-
-    return parse([text]).parts[0]
-
-
-def _ignored_part(what: str, text: str) -> IgnoredPart:
-    return _ignored(f"{what}:{text}:any")
-
-
-def _ignored_parts(options: argparse.Namespace) -> tuple[IgnoredPart, ...]:
-    return (*options.ignore, *options.ignore_header, *options.ignore_json)
 
 
 def _timing(text: str) -> float:
@@ -300,7 +279,6 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
 
 def _settings(options: argparse.Namespace) -> ReplaySettings:
     """Return how it answers; its place is its own, or that of kproxy in front of it."""
-    from kproxy.replay.ignored import Ignored, Partitions
     from kproxy.replay.settings import Mode, ReplaySettings, Visible
 
     if options.mode == "strict":
@@ -311,7 +289,7 @@ def _settings(options: argparse.Namespace) -> ReplaySettings:
     return ReplaySettings(
         mode=Mode(options.mode),
         visible=Visible(options.visible) if options.visible else expected(options).visible,
-        ignored=Ignored(Partitions(options.partitions), _ignored_parts(options)),
+        ignored=ignored(options),
         users=dict(options.user),
         held_bytes_max=options.held_bytes_max,
         idle_seconds=options.idle_timeout,

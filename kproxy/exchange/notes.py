@@ -5,8 +5,9 @@ is. All notes are made here, those that are recorded and those that readers put 
 read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ user ─▶ closed
-    EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
-                  clock_step · removed · ignored · learned · pending · recovered
+    EVENTS        topic_id · schema · fault_rules · fault · session_refused · outage · slow_peer
+                  lost · stood_still · clock_step · removed · ignored · learned · pending
+                  recovered
     of the file   index: of its chunks, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied · gone · unread
 
@@ -110,6 +111,21 @@ def session_refused(time_ns: int, rule: str, fault_id: int, number: int, connect
     rule and its content is not known. This does not count as firing."""
     body = {"event": "session_refused", "rule": rule, "fault_id": fault_id, "number": number}
     return Note(EVENTS, time_ns, body | {"connection": connection})
+
+
+def outage(node_id: int | None, reason: str, from_ns: int, until_ns: int | None = None) -> Note:
+    """A broker (None: each of the bootstrap) could not be used, as far as kproxy knew. There is one
+    note when that begins (`until_ns` is None), and another one when it ends."""
+    body = {"event": "outage", "node_id": node_id, "reason": reason}
+    body |= {"from_ns": from_ns, "until_ns": until_ns}
+    return Note(EVENTS, from_ns if until_ns is None else until_ns, body)
+
+
+def slow_peer(connection: int, side: str, node_id: int | None, from_ns: int, until_ns: int) -> Note:
+    """A "client", or a "broker", did not take what was sent to it for so long; nothing was read
+    from the other side meanwhile. No exchange has that time as kproxy's."""
+    body = {"event": "slow_peer", "connection": connection, "side": side, "node_id": node_id}
+    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
 
 
 def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> Note:

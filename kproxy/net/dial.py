@@ -27,7 +27,9 @@ from kproxy.proxy.authenticate import LoginFailed
 
 DIAL_SECONDS = 10.0
 PROBE_SECONDS = 2.0
-"""The time for a broker that is probed to take a connection: enough for two SYNs."""
+"""The time for a broker that is probed to take a connection: enough for two SYNs …"""
+SECURED_PROBE_SECONDS = 10.0
+"""… and with TLS and a login, for which kproxy may have to fetch a token."""
 REDIAL_SECONDS = 1.0
 """The time for which a client is held when no broker can be reached."""
 _REDIAL_SECONDS_MIN = 0.05
@@ -56,7 +58,14 @@ class Unreachable:
     refused: bool = False
     """Each of the addresses refuses connections."""
     login_failed: bool = False
-    """kproxy has not the right login: another try would end alike."""
+    """kproxy's login failed …"""
+    final: bool = False
+    """… and another try would end alike."""
+
+    @property
+    def why(self) -> str:
+        """The reason, and of what: of a broker, or of kproxy's login."""
+        return f"no {'login' if self.login_failed else 'broker'}: {self.reason}"
 
 
 class Ourselves(Exception):
@@ -73,6 +82,7 @@ async def dial(
     """
     reasons = []
     loops = refusals = 0
+    login_failed = False
     for address in addresses:
         where = f"{address[0]}:{address[1]}"
         try:
@@ -81,8 +91,9 @@ async def dial(
             return Dialled(await secure(stream, address[0]), address)
         except LoginFailed as error:
             reasons.append(f"{where}: {error}")
+            login_failed = True
             if error.final:
-                return Unreachable(reasons[-1], login_failed=True)
+                return Unreachable(reasons[-1], login_failed=True, final=True)
         except Ourselves:
             loops += 1
             reasons.append(f"{where} is kproxy itself")
@@ -96,7 +107,8 @@ async def dial(
     if loops and loops == len(addresses):
         raise Ourselves(", ".join(reasons))
     refused = 0 < refusals == len(addresses)
-    return Unreachable(", ".join(reasons) or "nobody knows its address any more", refused)
+    reason = ", ".join(reasons) or "nobody knows its address any more"
+    return Unreachable(reason, refused, login_failed)
 
 
 async def dial_again(
@@ -120,7 +132,7 @@ async def dial_again(
             return Unreachable(f"{error}; {hint}")
         if not isinstance(found, Unreachable) or (found.refused and can_refuse):
             return found
-        if found.login_failed:  # many in a row may lock the account
+        if found.final:  # many in a row may lock the account
             await trio.sleep_until(until)
             return found
         if trio.current_time() + pause > until:
@@ -129,18 +141,28 @@ async def dial_again(
         pause *= 2
 
 
-async def takes_connections(addresses: Sequence[Address], ours: Listening) -> bool:
-    """Return whether a broker takes connections at one of the addresses; open and close one."""
+async def probe(
+    addresses: Sequence[Address], ours: Listening, secure: Secure
+) -> Unreachable | None:
+    """Open and close a connection to the first address that answers; or return the reason why none
+    does."""
+    seconds = PROBE_SECONDS if secure is plaintext else SECURED_PROBE_SECONDS
+    failures: list[Unreachable] = []
     for address in addresses:
-        with trio.move_on_after(PROBE_SECONDS):
-            try:
-                found = await dial([address], ours)
-            except Ourselves:
-                continue
-            if not isinstance(found, Unreachable):
-                found.close()
-                return True
-    return False
+        found = Unreachable(f"{address[0]}:{address[1]} does not answer within {seconds:g} s")
+        try:
+            with trio.move_on_after(seconds):
+                found = await dial([address], ours, secure)
+        except Ourselves as error:
+            found = Unreachable(str(error))
+        if isinstance(found, Dialled):
+            found.close()
+            return None
+        failures.append(found)
+        if found.final:
+            break
+    login_failed = any(each.login_failed for each in failures)
+    return Unreachable(", ".join(each.reason for each in failures), login_failed=login_failed)
 
 
 async def leads_to_ourselves(address: Address, ours: Listening) -> bool:

@@ -49,7 +49,7 @@ async def discover(
             found = Unreachable(str(error))
         if not isinstance(found, Unreachable):
             break
-        if found.login_failed:
+        if found.final:
             log(warning(f"kproxy's login to ask for the brokers failed: {found.reason}"))
             discovered([])
             return

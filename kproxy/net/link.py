@@ -6,6 +6,7 @@
 
 Sending is tried at once; bytes that the peer does not take wait in the end's outbox, and meanwhile
 the other end is not read: that is all the backpressure there is, and it acts in one direction only.
+They count as sent on when that was tried: that the peer is slow to take them is not kproxy's time.
 
 A link exists from the moment when its client was accepted. While its broker is dialled it has one
 end, and nothing is read: the client's bytes wait in the kernel. If the machine is a broker its
@@ -42,7 +43,12 @@ class End:
     """The peer has not half-closed yet."""
     watched: int = 0
     """The events for which it is watched."""
-    _waiting: deque[tuple[memoryview, Sequence[Frame | ChunkTimes]]] = attrs.field(factory=deque)
+    blocked_ns: int = 0
+    """When bytes last began to wait."""
+    _waiting: deque[tuple[memoryview, Sequence[Frame | ChunkTimes], int]] = attrs.field(
+        factory=deque
+    )
+    """Bytes, what they hold the last bytes of, and when they would have been sent."""
     _eof_due: bool = attrs.field(default=False, init=False)
 
     @property
@@ -74,18 +80,17 @@ class End:
         Raises:
             OSError: the peer is gone.
         """
+        # Read the clock first: sending wakes the peer, which may answer before we go on.
+        now = self.clock()
         if not self._waiting:
-            # Read the clock first: sending wakes the peer, which may answer before we go on.
-            now = self.clock()
             transport = self.transport
             sent = transport.try_send(data)
             if sent == len(data):
                 for times in timed:
                     times.sent_ns = now
                 return transport.wants_write
-            self._waiting.append((memoryview(data)[sent:], timed))
-        else:
-            self._waiting.append((memoryview(data), timed))
+            data = memoryview(data)[sent:]
+        self._waiting.append((memoryview(data), timed, now))
         return True
 
     def send_eof(self) -> None:
@@ -109,15 +114,14 @@ class End:
         if transport.wants_write:
             transport.flush()
         while self._waiting:
-            data, timed = self._waiting[0]
-            now = self.clock()
+            data, timed, due_ns = self._waiting[0]
             sent = transport.try_send(data)
             if sent < len(data):
-                self._waiting[0] = (data[sent:], timed)
+                self._waiting[0] = (data[sent:], timed, due_ns)
                 return
             self._waiting.popleft()
             for times in timed:
-                times.sent_ns = now
+                times.sent_ns = due_ns
         if self._eof_due and not transport.wants_write:
             self._eof_due = False
             transport.send_eof()

@@ -27,21 +27,22 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import attrs
 import trio
 
 from kproxy.defects import defect
+from kproxy.exchange import notes
 from kproxy.exchange.entries import Side, coalesce
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.dial import Dialled, Unreachable, dial_again, takes_connections, why
-from kproxy.net.handshake import HandshakeFailed, tls_failure
+from kproxy.net.dial import Dialled, Unreachable, dial_again, probe, why
+from kproxy.net.handshake import HandshakeFailed, plaintext, tls_failure
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
-from kproxy.net.readiness import READ, WRITE, Readiness
 from kproxy.net.recorder import Recorder
 from kproxy.net.security import PLAINTEXT, Security
 from kproxy.net.transport import Transport
-from kproxy.net.turns import NEVER, Alarm, Turns
+from kproxy.net.turns import NEVER, READ, WRITE, Alarm, Readiness, Turns
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -60,11 +61,13 @@ from kproxy.proxy.actions import (
     Unlisten,
 )
 from kproxy.proxy.authenticate import LoginFailed
-from kproxy.proxy.machine import Machine, unperformed
+from kproxy.proxy.machine import Accepted, Machine, unperformed
 
 CLOSE_SECONDS = 5.0
 _LOOP_HINT = "give the address of a broker in --bootstrap"
 _LOOP_HINT_NODE = "give the broker an address of its own in advertised.listeners"
+_SLOW_NS = 500_000_000
+"""A peer that takes nothing for so long, or only a part, is noted in the recording."""
 _WAKE_AGAIN_NS = 1_000_000_000
 """The pause after a `wake` of the machine that has failed."""
 
@@ -171,49 +174,40 @@ class Pump:
     def _begin_handshake(self, stream: trio.SocketStream, node_id: int | None) -> None:
         """Give a client that was accepted its number, and begin the handshake."""
         try:
-            client = "{}:{}".format(*stream.socket.getpeername()[:2])
+            address = "{}:{}".format(*stream.socket.getpeername()[:2])
             local_address = stream.socket.getsockname()[:2]
         except OSError:  # it has gone again
             stream.socket.close()
             return
         self.connections_accepted += 1
         self._handshakes += 1
-        self._nursery.start_soon(
-            self._admit, stream, self.connections_accepted, node_id, client, local_address
-        )
+        client = Accepted(self.connections_accepted, node_id, address, local_address)
+        self._nursery.start_soon(self._admit, stream, client)
 
-    async def _admit(
-        self,
-        stream: trio.SocketStream,
-        number: int,
-        node_id: int | None,
-        client: str,
-        local_address: Address,
-    ) -> None:
+    async def _admit(self, stream: trio.SocketStream, client: Accepted) -> None:
         """Take on a client, or reject it."""
         machine, clock = self._machine, self._clock
-        about = number, node_id, client, local_address
         try:
-            secured = await self._security.client(stream, client)
+            secured = await self._security.client(stream, client.address)
         except HandshakeFailed as error:
             reason = str(error)
-            self._attempt("a rejection", lambda: machine.rejected(*about, reason, clock()))
+            self._attempt("a rejection", lambda: machine.rejected(client, reason, clock()))
             return
         except Exception as error:
-            self._end_by_defect(number, Side.CLIENT, error)
+            self._end_by_defect(client.number, Side.CLIENT, error)
             return
         finally:
             self._handshakes -= 1
         if self.draining:
             secured.transport.close(False)
             return
-        link = Link(number, node_id)
+        link = Link(client.number, client.node_id)
         try:
             self._join(link, Side.CLIENT, secured.transport)
-            self.perform(machine.accepted(*about, clock(), secured.tls))
+            self.perform(machine.accepted(attrs.evolve(client, tls=secured.tls), clock()))
             self._watch_both(link)
         except Exception as error:
-            self._end_by_defect(number, Side.CLIENT, error)
+            self._end_by_defect(client.number, Side.CLIENT, error)
 
     def _join(self, link: Link, side: Side, transport: Transport) -> None:
         """Make a transport one end of a link."""
@@ -255,9 +249,8 @@ class Pump:
         link.dialling = None
         try:
             if isinstance(found, Unreachable):
-                what = "login" if found.login_failed else "broker"
-                reason, now = f"no {what}: {found.reason}", self._clock()
-                self.perform(self._machine.not_dialled(number, reason, found.refused, now))
+                now = self._clock()
+                self.perform(self._machine.not_dialled(number, found.why, found.refused, now))
             else:
                 secured = found.secured
                 self._join(link, Side.BROKER, secured.transport)
@@ -303,13 +296,16 @@ class Pump:
 
     async def _run_probe(self, action: Probe) -> None:
         """Probe whether a broker takes connections."""
+        secure = self._security.query if action.secured else plaintext
+        failure, login_failed = "", False
         try:
-            answers = await takes_connections(action.addresses, self.acceptor.listening)
-        except Exception as error:
+            found = await probe(action.addresses, self.acceptor.listening, secure)
+            if found is not None:
+                failure, login_failed = found.why, found.login_failed
+        except Exception as error:  # no failure: the node would be refused for ever
             self._log(f"a probe of node {action.node_id} ended {defect(error)}")
-            answers = True  # otherwise the node would be refused for ever; a client finds out
         if not self.draining:
-            about = action.node_id, action.addresses, answers, self._clock()
+            about = action.node_id, action.addresses, failure, login_failed, self._clock()
             self._attempt("a probe", lambda: self._machine.probed(*about))
 
     # Events
@@ -364,7 +360,11 @@ class Pump:
         link = end.link
         if link is None or end.blocked:
             return
-        self.perform(self._machine.all_sent(end.number, end.side, self._clock()))
+        now = self._clock()
+        if now - end.blocked_ns >= _SLOW_NS:
+            about = end.number, end.side.name.lower(), link.node_id
+            self._recorder.note(notes.slow_peer(*about, end.blocked_ns, now))
+        self.perform(self._machine.all_sent(end.number, end.side, now))
         if link.closing and not link.blocked:
             self._forget(link, abrupt=False)
         else:
@@ -381,6 +381,8 @@ class Pump:
             wanted |= READ
         if wanted == end.watched:
             return
+        if wanted & WRITE and not end.watched & WRITE:
+            end.blocked_ns = self._clock()
         descriptor = end.transport.fileno()
         self._readiness.watch(descriptor, end.watched, wanted)
         end.watched = wanted

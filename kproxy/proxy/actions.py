@@ -129,6 +129,8 @@ class Probe:
     node_id: int | None
     """None: the bootstrap."""
     addresses: Sequence[Address]
+    secured: bool
+    """With TLS, and kproxy's own login if there is one."""
 
 
 @final

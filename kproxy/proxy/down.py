@@ -6,14 +6,19 @@
                                      └── 200 ms apart, after 10 s a second ──┘
 
     each second: is the bootstrap, or a node that no client uses, due? ─▶ Probe ─▶ `reachable`
+                                                                         (with TLS and login)
 
 A broker that is down refuses its clients, which then wait or try another one; they react
 differently to a broker that takes their connections and ends them. So the listener of a node
 refuses for as long as its broker does. The bootstrap listener stays open: people wait for it.
 
 The latter with `Settings.probes` alone, for the metrics and /readyz: a new broker is due within a
-second, then every ten. The bootstrap is due every two, also while clients use it: /readyz says
-whether more can come, and a connection that was opened long ago does not show that.
+second, then every ten. The bootstrap is due every two (ten, if a probe logs in), also while clients
+use it: /readyz says whether more can come, and a connection that was opened long ago does not show
+that. So is a node that is down. A client that does not log in by kproxy reaches a broker at which
+kproxy's own login fails: that one stays down until a probe has logged in.
+
+The beginning and the end of each outage are noted in the recording.
 
 Invariants: one probe of a node that refuses is under way at most, and of all others `_PROBES_MAX`;
 without `Settings.probes`, nothing is due while no node refuses; a node that is forgotten is
@@ -26,9 +31,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import attrs
 
+from kproxy.exchange import notes
 from kproxy.levels import warning
 from kproxy.proxy import diagnosis
-from kproxy.proxy.actions import Action, Address, Listen, Log, Probe, Refuse
+from kproxy.proxy.actions import Action, Address, Listen, Log, Probe, RecordEntries, Refuse
 from kproxy.proxy.nodes import Node, Nodes
 
 _PROBE_INTERVAL_NS = 200_000_000
@@ -38,6 +44,8 @@ _LATER_PROBE_INTERVAL_NS = 1_000_000_000
 _ROUND_NS = 1_000_000_000
 """The interval at which it is found out which of the brokers that do not refuse are due."""
 _UNUSED_INTERVAL_NS, _BOOTSTRAP_INTERVAL_NS = 10_000_000_000, 2_000_000_000
+_LOGIN_INTERVAL_NS = 30_000_000_000
+"""The time between logins that fail: many in a row may lock the account."""
 _PROBES_MAX = 16
 """Probes of brokers that do not refuse, at once."""
 
@@ -54,6 +62,18 @@ class _Refusing:
 
 
 @attrs.define(eq=False)
+class _Outage:
+    """A broker is down, which has been noted."""
+
+    since_ns: int
+    reason: str
+    ended: int = 0
+    """The connections that ended because of it."""
+    login_failed: bool = False
+    is_logged: bool = True
+
+
+@attrs.define(eq=False)
 class Down:
     """Decides which listeners refuse, and for how long."""
 
@@ -63,19 +83,20 @@ class Down:
     """Returns the node ids (None: bootstrap) of brokers to which a connection leads."""
     _next_round_ns: int | None
     """The time at which those that do not refuse are probed next; None: they never are."""
+    _logs_in: bool = False
+    """A probe logs in."""
     _due_ns: dict[int | None, int] = attrs.field(factory=dict, init=False)
     """Node id → the time of its next probe, once there was one; not of nodes that are used."""
     _probing: set[int | None] = attrs.field(factory=set, init=False)
     """The nodes that do not refuse and of which a probe is under way."""
-    _ended_connections: dict[int | None, int | None] = attrs.field(factory=dict, init=False)
-    """Node id (None: bootstrap) → the connections that ended because it is down, which has been
-    logged; None: it answers."""
+    _outages: dict[int | None, _Outage | None] = attrs.field(factory=dict, init=False)
+    """Node id (None: bootstrap) → its outage; None: it answers."""
     _refusing: dict[int, _Refusing] = attrs.field(factory=dict, init=False)
 
     @property
     def reachable(self) -> dict[int | None, bool]:
         """Node id (None: bootstrap) → True if the last attempt to reach it succeeded."""
-        return {node_id: ended is None for node_id, ended in self._ended_connections.items()}
+        return {node_id: outage is None for node_id, outage in self._outages.items()}
 
     @property
     def next_probe_ns(self) -> int | None:
@@ -93,35 +114,41 @@ class Down:
         if node_id is not None and node is None:  # it has been forgotten just now
             text = f"{_node_text(node_id)} is unknown, a connection to it ends: {reason}"
             return [Log(warning(text))]
-        ended = self._ended_connections[node_id] = (self._ended_connections.get(node_id) or 0) + 1
+        outage = self._outages.get(node_id)
         actions: list[Action] = []
         if refused and node_id is not None and node_id not in self._refusing:
             self._refusing[node_id] = _Refusing(now, now + _PROBE_INTERVAL_NS)
             self._probing.discard(node_id)
             actions.append(Refuse(node_id))
-        if ended == 1:
+        if outage is None:
+            actions += self._begin_outage(node_id, outage := _Outage(now, reason))
+        outage.ended += 1
+        if outage.ended == 1:
+            outage.is_logged = True
             if node_id is not None and "advertised.listeners" not in reason:
                 reason += f" (the address is from {diagnosis.address_source(node_id)})"
-            what = "are refused" if actions else "end"
+            what = "are refused" if node_id in self._refusing else "end"
             text = f"{_node_text(node_id)} is down, connections to it {what}: {reason}"
             actions.append(Log(warning(text)))
         return actions
 
-    def answered(self, node_id: int | None) -> list[Action]:
-        """Note that the broker of a node took a connection."""
+    def answered(self, node_id: int | None, now: int, logged_in: bool = False) -> list[Action]:
+        """Note that the broker of a node took a connection, on which kproxy has `logged_in`."""
         self._probing.discard(node_id)  # what is under way may find out less
         refusing = None if node_id is None else self._refusing.get(node_id)
         node = self._node(node_id)
         if node_id is None or refusing is None or node is None or node.listening is None:
-            return self._mark_up(node_id)
+            outage = self._outages.get(node_id)
+            hides = outage is not None and outage.login_failed and not logged_in
+            return [] if hides else self._mark_up(node_id, now)
         if refusing.listen_requested:
             return []
         refusing.probe_ns, refusing.listen_requested = None, True
         return [Listen(node_id, node.listening[1])]
 
-    def listening(self, node_id: int) -> list[Action]:
+    def listening(self, node_id: int, now: int) -> list[Action]:
         """Note that the listener of a node is open."""
-        return [] if self._refusing.pop(node_id, None) is None else self._mark_up(node_id)
+        return [] if self._refusing.pop(node_id, None) is None else self._mark_up(node_id, now)
 
     def not_listening(self, node_id: int, now: int) -> None:
         """Probe again later: the listener of a node that is up could not be opened."""
@@ -146,7 +173,8 @@ class Down:
     def _probe_others(self, now: int) -> list[Action]:
         """Probe brokers that do not refuse and are due, those first that are due for longest."""
         known = {node_id: (node.broker,) for node_id, node in self._nodes.by_id.items()}
-        left_out = {*self._used(), *self._refusing} - {None}
+        used = {each for each in self._used() if self._outages.get(each) is None}
+        left_out = {*used, *self._refusing} - {None}
         others = {None: self._bootstrap()} | known
         self._due_ns = {each: due for each, due in self._due_ns.items() if each not in left_out}
         due = [
@@ -158,12 +186,19 @@ class Down:
         chosen = due[: max(0, _PROBES_MAX - len(self._probing))]
         for node_id in chosen:
             self._probing.add(node_id)
-            interval_ns = _BOOTSTRAP_INTERVAL_NS if node_id is None else _UNUSED_INTERVAL_NS
-            self._due_ns[node_id] = now + interval_ns
-        return [Probe(node_id, others[node_id]) for node_id in chosen]
+            is_often = node_id is None and not self._logs_in
+            self._due_ns[node_id] = now + (
+                _BOOTSTRAP_INTERVAL_NS if is_often else _UNUSED_INTERVAL_NS
+            )
+        return [Probe(node_id, others[node_id], secured=True) for node_id in chosen]
 
     def probed(
-        self, node_id: int | None, addresses: Sequence[Address], answers: bool, now: int
+        self,
+        node_id: int | None,
+        addresses: Sequence[Address],
+        failure: str,
+        login_failed: bool,
+        now: int,
     ) -> list[Action]:
         """Take the result of a probe."""
         node = self._node(node_id)
@@ -175,21 +210,25 @@ class Down:
             if has_moved:
                 self._due_ns.pop(node_id, None)
                 return []
-            return self._mark_up(node_id) if answers else self._mark_down(node_id)
+            if login_failed:
+                self._due_ns[node_id] = now + _LOGIN_INTERVAL_NS
+            if failure:
+                return self._mark_down(node_id, _Outage(now, failure, login_failed=login_failed))
+            return self._mark_up(node_id, now)
         refusing = self._refusing[node_id]
         if refusing.probe_ns is not None or refusing.listen_requested:
             return []
         if has_moved:
             return self._probe(node_id)
-        if answers:
-            return self.answered(node_id)
+        if not failure:
+            return self.answered(node_id, now)
         refusing.probe_ns = now + _probe_interval_ns(refusing, now)
         return []
 
     def forget(self, node_ids: Iterable[int]) -> None:
         """Forget nodes that have lost their listener."""
         for node_id in node_ids:
-            self._ended_connections.pop(node_id, None)
+            self._outages.pop(node_id, None)
             self._refusing.pop(node_id, None)
             self._probing.discard(node_id)
             self._due_ns.pop(node_id, None)
@@ -204,22 +243,33 @@ class Down:
 
     def _probe(self, node_id: int) -> list[Action]:
         self._refusing[node_id].probe_ns = None
-        return [Probe(node_id, (self._nodes.by_id[node_id].broker,))]
+        return [Probe(node_id, (self._nodes.by_id[node_id].broker,), secured=False)]
 
-    def _mark_down(self, node_id: int | None) -> list[Action]:
-        if node_id is None and None not in self._ended_connections:
-            return []  # it has not been up yet
-        is_new = self._ended_connections.get(node_id) is None
-        self._ended_connections[node_id] = self._ended_connections.get(node_id) or 0
-        return [Log(warning(f"{_node_text(node_id)} takes no connections"))] if is_new else []
+    def _begin_outage(self, node_id: int | None, outage: _Outage) -> list[Action]:
+        self._outages[node_id] = outage
+        note = notes.outage(node_id, outage.reason, outage.since_ns)
+        return [RecordEntries([note])]
 
-    def _mark_up(self, node_id: int | None) -> list[Action]:
-        ended = self._ended_connections.get(node_id)
-        self._ended_connections[node_id] = None
-        if ended is None:
+    def _mark_down(self, node_id: int | None, found: _Outage) -> list[Action]:
+        # Until it has been up, discovery logs that.
+        found.is_logged = node_id is not None or None in self._outages
+        if (outage := self._outages.get(node_id)) is not None:
+            outage.login_failed = found.login_failed
             return []
-        meanwhile = f"; {ended} connections have ended meanwhile" if ended else ""
-        return [Log(f"{_node_text(node_id)} answers again{meanwhile}")]
+        actions = self._begin_outage(node_id, found)
+        if found.is_logged:
+            actions.append(Log(warning(f"{_node_text(node_id)} is down: {found.reason}")))
+        return actions
+
+    def _mark_up(self, node_id: int | None, now: int) -> list[Action]:
+        outage = self._outages.get(node_id)
+        self._outages[node_id] = None
+        if outage is None:
+            return []
+        meanwhile = f"; {outage.ended} connections have ended meanwhile" if outage.ended else ""
+        note = notes.outage(node_id, outage.reason, outage.since_ns, now)
+        text = f"{_node_text(node_id)} answers again{meanwhile}"
+        return [RecordEntries([note]), *([Log(text)] if outage.is_logged else [])]
 
 
 def _probe_interval_ns(refusing: _Refusing, now: int) -> int:

@@ -37,6 +37,8 @@ class Settings:
     """Whether the users as whom clients log in are recorded."""
     probes: bool = False
     """Whether brokers that no client uses are probed, so that `Cluster.reachable` tells of them."""
+    probes_log_in: bool = False
+    """Whether a probe logs in: kproxy has credentials."""
     hang_up_hints: bool = True
     """Whether to guess why a broker hangs up: one that is a recording says so itself."""
     held_bytes_max: int = 256 << 20

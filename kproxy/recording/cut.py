@@ -52,7 +52,9 @@ _BEGINNINGS = (
     *("Metadata", "FindCoordinator", "InitProducerId", "EndTxn"),
 )
 """APIs that a replay needs beside the matching exchanges, of the same clients."""
-_KEPT_EVENTS = frozenset({"topic_id", NOTE, "fault_rules", "lost", "stood_still", "clock_step"})
+_KEPT_EVENTS = frozenset(
+    {"topic_id", NOTE, "fault_rules", "outage", "lost", "stood_still", "clock_step"}
+)
 """Events whose notes every cut-out has, whichever exchanges are in it; notes on connections stay
 with their connections."""
 

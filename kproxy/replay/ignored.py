@@ -173,6 +173,12 @@ class Ignored:
         factory=dict, init=False, eq=False, repr=False
     )
 
+    def besides(self, other: Ignored) -> Ignored:
+        """Return what is ignored here or there; of partitions, what is not the default here."""
+        chosen = other if self.partitions is Partitions.KEYED else self
+        parts = (*self.parts, *other.parts)
+        return attrs.evolve(self, partitions=chosen.partitions, parts=parts)
+
     def with_words(self, words: Iterable[str]) -> Ignored:
         """Return what is ignored, and what these words of a recording name; a word of a newer
         kproxy names nothing."""

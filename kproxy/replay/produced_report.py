@@ -9,16 +9,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from itertools import islice
 
-import attrs
-
 from kproxy.exchange.words.wording import count
 from kproxy.replay.differences import (
     Meaning,
+    compared,
     differences,
     sentence,
     short,
@@ -105,7 +103,7 @@ def _places(check: ProduceCheck, left: Iterable[Expected]) -> list[Places]:
 def _places_of(check: ProduceCheck, topic: Topic, record: Record) -> Places:
     if isinstance(record, UnreadableBatch):
         return {("value", ""): record.value, ("key", ""): None}
-    return places_of(*_compared(check, topic, record))
+    return places_of(*compared(record, topic.name, check.ignored, check.loaded.schemas))
 
 
 def report_unproduced(check: ProduceCheck, report: Report, reads_all: bool = True) -> None:
@@ -210,8 +208,8 @@ def _finding(
         then = _shown(check, topic, closest.record)
         text = f"{topic.name}: the batch has other bytes: {shown}, recorded {then} {where}"
         return ClientDifference("not recorded", text, ADVICE)
-    now, of_now = _compared(check, topic, record)
-    then, of_then = _compared(check, topic, closest.record)
+    now, of_now = compared(record, topic.name, check.ignored, check.loaded.schemas)
+    then, of_then = compared(closest.record, topic.name, check.ignored, check.loaded.schemas)
     found = list(differences(now, then, of_now, of_then))
     if closest.partition != partition and check.ignored.compares_partition(record, topic.name):
         found.append(("partition", str(partition), str(closest.partition)))
@@ -240,18 +238,6 @@ def _words(now: Places, then: Places) -> list[str]:
         kind = kind_of([[now[place]], [then[place]]]) if known else None
         words.append(part_of(place, kind).word if kind is not None else "")
     return list(dict.fromkeys(words))
-
-
-def _compared(
-    check: ProduceCheck, topic: Topic, record: Record
-) -> tuple[Record, dict[str, Meaning]]:
-    """Return a record without the ignored parts, and what its key and its value mean."""
-    content = check.ignored.content(record, topic.name)
-    meanings = _meanings(check, topic, record)
-    if content.decoded_as:
-        meanings["value"] = Decoded(json.loads(content.value or b""), content.decoded_as)
-    plain = attrs.evolve(record, key=content.key, value=content.value, headers=content.headers)
-    return plain, meanings
 
 
 def _meanings(check: ProduceCheck, topic: Topic, record: Record) -> dict[str, Meaning]:

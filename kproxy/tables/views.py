@@ -257,8 +257,8 @@ def _how(note: Note) -> str | None:
 
 _EVENT_NAMES = (
     "opened, open, client_id, user, closed; topic_id, schema, fault_rules, fault, session_refused,"
-    " lost, stood_still, clock_step, removed, ignored, learned, pending, recovered; of the files:"
-    " torn, damaged, recording, missing, copied, gone, unread"
+    " outage, slow_peer, lost, stood_still, clock_step, removed, ignored, learned, pending,"
+    " recovered; of the files: torn, damaged, recording, missing, copied, gone, unread"
 )
 EVENTS = (
     *_WHERE,

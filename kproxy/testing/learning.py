@@ -11,9 +11,8 @@ from kproxy import recording
 from kproxy.exchange import notes
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import with_gaps
-from kproxy.recording.file import RecordingFile
 from kproxy.recording.recovery import append_notes
-from kproxy.replay.learned import EVENT, Learned, learn, of_note
+from kproxy.replay.learned import Learned, learn
 
 
 def learn_from(path: Path, others: Sequence[Path]) -> Learned:
@@ -44,16 +43,6 @@ def note_learned(path: Path, learned: Learned) -> None:
     Raises: RecordingError; OSError.
     """
     append_notes(path, lambda now: [notes.learned(now, learned.body())])
-
-
-def learned_in(path: Path) -> Learned:
-    """Return what a recording says that varies.
-
-    Raises: RecordingError; OSError.
-    """
-    with RecordingFile(path) as file:
-        bodies = [note.body for note in file.events(EVENT)]
-    return of_note(bodies[-1]) if bodies else Learned()
 
 
 def learned_lines(learned: Learned, shown: str) -> Iterable[str]:

@@ -44,7 +44,7 @@ from kproxy.proxy.actions import (
     Unlisten,
 )
 from kproxy.proxy.authenticate import LoginSession
-from kproxy.proxy.machine import Machine, unperformed
+from kproxy.proxy.machine import Accepted, Machine, unperformed
 
 Times = Frame | ChunkTimes
 
@@ -161,8 +161,8 @@ class Performer:
     ) -> None:
         """A client connects to the listener of a node (None: bootstrap)."""
         self._open(number)
-        now = self.clock.tick()
-        self.perform(self.machine.accepted(number, node_id, client_address, local_address, now))
+        client = Accepted(number, node_id, client_address, local_address)
+        self.perform(self.machine.accepted(client, self.clock.tick()))
 
     def dialled(self, number: int, address: Address, login: LoginSession | None = None) -> None:
         """The Dial of a connection ends: this address answers, and kproxy has logged in, or not."""
@@ -199,9 +199,17 @@ class Performer:
         """The listener of a node cannot be opened."""
         self.perform(self.machine.not_listening(node_id, reason, self.clock.tick()))
 
-    def probed(self, node_id: int | None, addresses: Sequence[Address], answers: bool) -> None:
+    def probed(
+        self,
+        node_id: int | None,
+        addresses: Sequence[Address],
+        answers: bool,
+        login_failed: bool = False,
+    ) -> None:
         """A Probe ends."""
-        self.perform(self.machine.probed(node_id, addresses, answers, self.clock.tick()))
+        failure = "" if answers else "no login" if login_failed else "it refuses"
+        about = node_id, addresses, failure, login_failed, self.clock.tick()
+        self.perform(self.machine.probed(*about))
 
     def advance(self, to_ns: int) -> None:
         """Let time pass: the machine is woken each time at exactly its `next_wake`.

@@ -24,9 +24,11 @@ from kproxy.net.logins import Logins, fetch_token
 from kproxy.net.security import security
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls
+from kproxy.proxy import down
 from kproxy.proxy.authenticate import KINDS, LoginFailed
 from kproxy.wire.protocol import error_code, messages
 from tests.net.proxied import proxied, receive_exactly
+from tests.net.test_health import address, get, until
 from tests.proxy.playing import heartbeat, heartbeat_answer, response
 
 SECRET = "secret-8c2d"
@@ -108,6 +110,33 @@ async def test_a_login_that_fails_ends_the_connection(
     assert (+failures.logins).keys() == {kind}
     assert failures.logins[kind] == 2 or kind not in ("mechanism", "credentials"), "it may lock it"
     assert SECRET not in "".join(proxy.logs) and SECRET.encode() not in path.read_bytes()
+
+
+async def test_health_wants_the_login_of_kproxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is down while that fails, whatever clients do that log in themselves; said once."""
+    monkeypatch.setattr(down, "_ROUND_NS", 50_000_000)
+    monkeypatch.setattr(down, "_UNUSED_INTERVAL_NS", 50_000_000)
+    monkeypatch.setattr(down, "_LOGIN_INTERVAL_NS", 50_000_000)
+    broker = Broker()
+    health = {"health": ("127.0.0.1", 0), "credentials": PLAIN}
+    async with proxied(broker, **health) as proxy:
+        where = address(proxy, "health")
+        await until(where, 200, listening=True, broker=True)
+        broker.changes["authenticate"] = FAILED
+        await until(where, 503, listening=True, broker=False)
+        seen = len(broker.tokens)
+        while len(broker.tokens) < seen + 5:
+            async with await proxy.connect() as client:
+                await client.send_all(heartbeat(1))
+                await receive_exactly(client, len(heartbeat_answer(1)))
+        assert (await get(where, "/readyz"))[0] == 503
+        del broker.changes["authenticate"]
+        await until(where, 200, listening=True, broker=True)
+        said = [line for line in proxy.logs if line.startswith("the bootstrap broker")]
+        assert [line.partition(": no login")[0] for line in said] == [
+            "the bootstrap broker is down",
+            "the bootstrap broker answers again",
+        ]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,14 @@ import functools
 import gc
 import struct
 
+import pytest
 import trio
 
 from kproxy.exchange.entries import Frame, Note, Side
+from kproxy.look.report.findings import findings
+from kproxy.look.report.light import light_data
+from kproxy.look.why.number import number_story
+from kproxy.look.why.source import StorySource
 from kproxy.net.link import End
 from kproxy.net.recorder import Recorder
 from kproxy.proxy.cluster import Cluster
@@ -21,6 +26,7 @@ from tests.net.pumped import pumped
 from tests.proxy.playing import request, response
 
 HEARTBEAT = 12
+PEER = "peer that reads slowly"
 
 
 def ask(correlation_id: int) -> bytes:
@@ -117,6 +123,41 @@ async def test_a_client_that_never_reads_holds_up_nobody_else() -> None:
             await other.send_all(ask(1))
             assert await receive_exactly(other, len(answer(1))) == answer(1)
         await trio.aclose_forcefully(silent)
+
+
+@pytest.mark.parametrize("slow", ["broker", "client"])
+async def test_that_a_peer_reads_slowly_is_said_and_is_not_the_time_of_kproxy(
+    slow: str, tmp_path
+) -> None:
+    path, many, large = tmp_path / "r.mcap", 900, bytes(30_000)
+    sleeps = 0.7 if slow == "broker" else 0.0
+
+    async def broker(stream: trio.SocketStream) -> None:
+        async with stream:
+            for number in range(many):
+                (size,) = struct.unpack(">i", await receive_exactly(stream, 4))
+                await trio.sleep(0 if number else sleeps)
+                await receive_exactly(stream, size)
+                body = b"" if sleeps else large
+                await stream.send_all(struct.pack(">ii", 4 + len(body), number) + body)
+
+    async with proxied(broker, path, seconds_max=30) as proxy:
+        async with await proxy.connect() as client, trio.open_nursery() as nursery:
+            body = large if sleeps else b""
+            frames = (struct.pack(">ihhi", 8 + len(body), 99, 0, n) + body for n in range(many))
+            nursery.start_soon(client.send_all, b"".join(frames))
+            await trio.sleep(0.7 - sleeps)
+            await receive_exactly(client, many * (8 + (0 if sleeps else len(large))))
+    exchanges = [*read(path)]
+    assert len(exchanges) == many and max(each.proxy_ms or 0 for each in exchanges) < 350
+    (said,) = (each for each in findings(light_data([path])) if each.kind == PEER)
+    assert (
+        said.text.startswith("A bootstrap" if sleeps else "clients of 127")
+        and "to read" in said.text
+    )
+    late = max(exchanges, key=lambda each: each.broker_ms or 0)
+    story = " ".join(number_story(StorySource([path], lambda done: None), str(late.number)))
+    assert not sleeps or "The broker read slowly: " in story, story
 
 
 async def test_clients_at_the_limit_of_connections_are_told_of_once() -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 import pytest
 
-from kproxy.exchange.entries import Side
+from kproxy.exchange.entries import Note, Side
 from kproxy.levels import level_of
 from kproxy.proxy.actions import Address
 from kproxy.proxy.due import Due
@@ -305,11 +305,20 @@ def test_a_broker_that_is_probed_is_logged_when_it_goes_and_comes() -> None:
     at.passes(11_000)
     assert at.player.cluster.reachable == {None: False, 1: True, 2: True}
     assert logs == [
-        "node 2 takes no connections",
-        "the bootstrap broker takes no connections",
+        "node 2 is down: it refuses",
+        "the bootstrap broker is down: it refuses",
         "node 2 answers again",
     ]
     assert [level_of(line) for line in logs] == ["warning", "warning", "info"]
+    spans = [
+        (
+            each.body["node_id"],
+            each.body["until_ns"] and each.body["until_ns"] - each.body["from_ns"],
+        )
+        for each in at.player.performer.recorded
+        if isinstance(each, Note) and each.body["event"] == "outage"
+    ]
+    assert spans == [(2, None), (None, None), (2, 10_000 * MS)], "and noted, with its length"
 
 
 def test_a_bootstrap_that_comes_after_kproxy_is_not_logged_again() -> None:

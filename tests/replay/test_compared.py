@@ -456,9 +456,9 @@ def test_ignored_headers_are_not_compared() -> None:
 @pytest.mark.parametrize("compared", [True, False])
 def test_what_fails_is_chosen(aspect: str, expect: Expect, compared: bool) -> None:
     found = Compared(frozenset({aspect}) if compared else frozenset(), expect)
-    assert found.fails(Difference(aspect, "it differs", missing=False)) == compared
+    assert found.fails(Difference(aspect, "it", "this", "that")) == compared
     missing = {Expect.ALL: True, Expect.PRODUCED: compared, Expect.NONE: False}[expect]
-    assert found.fails(Difference(aspect, "it is missing", missing=True)) == missing
+    assert found.fails(Difference(aspect, "it", "this", None)) == missing
 
 
 def test_a_commit_past_the_end_is_told() -> None:
@@ -481,7 +481,7 @@ def test_a_commit_before_what_was_made_of_it_is_acknowledged_is_told() -> None:
         return found
 
     line = "acknowledged: group g, invoices: committed before the last record was acknowledged"
-    line += " (recorded: committed after)"
+    line += " (recorded: committed after the last record was acknowledged)"
     assert told(did("cici"), did("icic")) == told(did("cici"), did("iicc")) == [line]
     assert told(did("icic"), did("iicc")) == told(did("iicc"), did("icic")) == []
     assert told(did("icic"), did("cici")) == [], "that is as good"

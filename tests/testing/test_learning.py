@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kproxy.look.lines import meaning
+from kproxy.look.lines.meaning import learned_in
 from kproxy.replay.learned import Learned, LearnedPart
 from kproxy.testing import learn, record, replay
-from kproxy.testing.learning import learned_in
 from kproxy.testing.sessions import Mismatch
 from tests.bed.proxies import KPROXY
 from tests.testing.plugin import run
@@ -147,3 +147,16 @@ def test_the_list_is_read_as_it_is_written() -> None:
     assert Learned().edited(text).words == given.words
     assert given.edited(text) == given
     assert given.edited(text.replace("? ", "")).words == [*given.words, "orders/json:n"]
+
+
+def test_a_difference_of_recordings_leaves_out_what_varies(
+    mock_brokers: str, prefix: str, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"{number}.mcap" for number in range(3)]
+    for path in paths:
+        with record(mock_brokers, path) as broker:
+            work(broker.bootstrap, prefix)
+    assert kproxy("diff", paths[0], paths[2], "--compare", "records").stdout
+    learn(paths[0], [paths[1]])
+    done = kproxy("diff", paths[0], paths[2], "--compare", "records")
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout

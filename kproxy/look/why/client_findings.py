@@ -6,6 +6,7 @@ History.clients, History.connections ─▶ one function a kind ─▶ Finding
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -15,14 +16,14 @@ import attrs
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
 from kproxy.exchange.words.wording import age, count, listed
-from kproxy.history.brokers import STALL_NS, WAITING_MAX
+from kproxy.history.brokers import STALL_NS, WAITING_MAX, Outages
 from kproxy.history.connections import LOGIN, MISTAKE, TLS, Failed
 from kproxy.history.events import DENIED
 from kproxy.history.history import History
 from kproxy.history.ref import Client, Ref
 from kproxy.look.why.causes.security import permissions
 from kproxy.look.why.causes.table import CAUSES
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.sentences import at, clock, named, who
 
 QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
@@ -97,7 +98,7 @@ def throttled_clients(history: History) -> Iterator[Finding]:
             Harm.LATENCY, QUOTA,
             f"The broker's quota held {who(told.longest)} {held} ({named(told.longest)}).",
             (told.longest.number, *waited.numbers),
-            ("why", f"number:{told.longest.number}"),
+            Subject("number", told.longest.number),
             evidence=tuple(evidence),
         )  # fmt: skip
 
@@ -131,7 +132,7 @@ def pending_requests(history: History) -> Iterator[Finding]:
             f"kproxy's limit of {PENDING_REQUESTS_MAX} pending requests held"
             f" {count(held.times, 'request')} of {who(held.longest)}.",
             (held.longest.number, *held.numbers),
-            ("why", f"number:{held.longest.number}"),
+            Subject("number", held.longest.number),
             evidence=(longest, "With fewer and larger requests the limit is not reached."),
         )  # fmt: skip
 
@@ -165,7 +166,7 @@ def small_requests(history: History) -> Iterator[Finding]:
             harm, SMALL,
             f"{who(each.first)} sent {count(each.records, 'record')} in {each.requests} Produce"
             " requests, about one each.",
-            (each.first.number,), ("show", f"api:Produce{of}"), evidence=(because, remedy),
+            (each.first.number,), shown_by=("show", f"api:Produce{of}"), evidence=(because, remedy),
         )  # fmt: skip
 
 
@@ -193,12 +194,12 @@ def brief_producers(history: History) -> Iterator[Finding]:
         if each.initialized > 1:
             cost += f", and {each.initialized} producers asked for a producer id"
         name = each.first.client_id
-        shown = f"client_id:{name}" if name else f"connection:{each.first.connection}"
+        about = Subject("client_id", name) if name else Subject("connection", each.first.connection)
         yield Finding(
             Harm.LATENCY, "producers made anew",
             f"{each.single} connections of {who(each.first)} carried a single Produce each.",
             (each.first.number,),
-            ("why", shown),
+            about,
             evidence=(
                 f"{cost}, as connections do of an app that makes a producer for each message.",
                 "One producer, made once and used by all threads, writes this on few connections.",
@@ -240,7 +241,7 @@ def denied_users(history: History) -> Iterator[Finding]:
             Harm.LATENCY, "refused permission",
             f"{who(first)} may not use {what}: {api} was refused {count(failed.times, 'time')}"
             f" (first #{first.number}, {error}).",
-            (first.number,), ("why", f"number:{first.number}"),
+            (first.number,), Subject("number", first.number),
             name if DENIED[error] == "topic" else None, evidence=(*needed, CAUSES[error].remedy),
         )  # fmt: skip
 
@@ -255,7 +256,7 @@ def _ended(client: Client, reason: str, failed: Failed) -> Finding:
     """Return the finding on connections that ended for a reason."""
     first = failed.first
     assert isinstance(first, ConnectionEnd)
-    name = f"{client[1]} ({client[0]})" if client[1] else f"clients of {client[0]}"
+    name = _client(client)
     did = "ended"
     if first.tls_failed:
         of_broker = any(end.how == "tls" and end.side == "broker" for end in first.ends)
@@ -265,9 +266,13 @@ def _ended(client: Client, reason: str, failed: Failed) -> Finding:
     return Finding(
         Harm.LATENCY, "failed TLS" if first.tls_failed else "failed connections",
         f"{count(failed.times, 'connection')} of {name} {did}: {why}.",
-        (), ("why", f"connection:{first.connection}"),
+        (), Subject("connection", first.connection),
         evidence=(f"What helps: {mark[2:]}{rest.replace('; or ', '. Or ')}.",) if mark else (),
     )  # fmt: skip
+
+
+def _client(client: Client) -> str:
+    return f"{client[1]} ({client[0]})" if client[1] else f"clients of {client[0]}"
 
 
 def _refused(client: Client, error: str, failed: Failed) -> Finding:
@@ -281,7 +286,7 @@ def _refused(client: Client, error: str, failed: Failed) -> Finding:
     return Finding(
         Harm.LATENCY, "failed logins",
         f"The login of {who(first)}{by} failed {times}: {error} (first #{first.number}).",
-        (first.number,), ("why", f"number:{first.number}"),
+        (first.number,), Subject("number", first.number),
         evidence=(*_at_message(failed), *offered, *about),
     )  # fmt: skip
 
@@ -320,35 +325,76 @@ def stalled_brokers(history: History) -> Iterator[Finding]:
         text = f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}."
         shown = "show", f"node_id:{node_id} broker_ms:{STALL_NS // 2_000_000}.."
         yield Finding(
-            Harm.LATENCY, STALLED, text, (first.number,), shown,
+            Harm.LATENCY, STALLED, text, (first.number,), shown_by=shown,
             evidence=tuple(evidence),
         )  # fmt: skip
 
 
 def unreached_brokers(history: History) -> Iterator[Finding]:
     """Find the brokers that could not be reached."""
-    found = history.connections.unreached
-    for node_id in sorted(found, key=lambda each: (each is None, each)):
-        failed, end = found[node_id], found[node_id].first
-        assert isinstance(end, ConnectionEnd)
+    failures, outages = history.connections.unreached, history.brokers.outages
+    for node_id in sorted({*failures, *outages}, key=lambda each: (each is None, each)):
+        failed, outage = failures.get(node_id), outages.get(node_id)
+        reason, proof, about = outage.reason if outage else "", "kproxy found it out", None
+        if failed is not None:
+            first = failed.first
+            assert isinstance(first, ConnectionEnd)
+            reason, about = first.reason, Subject("connection", first.connection)
+            proof = f"{count(failed.times, 'connection')} ended because of that"
         what = f"{_broker(node_id).capitalize()} could not be reached"
-        if TLS_FAILED in end.reason:
+        if TLS_FAILED in reason:
             what = f"TLS with {_broker(node_id)} failed"
+        elif reason.startswith("no login"):
+            what = f"kproxy's login at {_broker(node_id)} failed"
         elif node_id is None:
             what = "No bootstrap address could be reached"
-        when = f"at {clock(end.time_ns)}"
-        if failed.times > 1:
-            when = f"between {clock(end.time_ns)} and {clock(failed.last.time_ns)}"
-        why = f": {end.reason}" if end.reason else ""
         yield Finding(
-            Harm.LATENCY, "broker that could not be reached", f"{what} {when}.",
-            (), ("why", f"connection:{end.connection}"),
-            evidence=(f"{count(failed.times, 'connection')} ended because of that{why}.",),
+            Harm.LATENCY, "broker that could not be reached", f"{what} {_when(failed, outage)}.",
+            (), about, evidence=(f"{proof}{': ' if reason else ''}{reason}.",),
         )  # fmt: skip
+
+
+def _when(failed: Failed | None, outage: Outages | None) -> str:
+    """Return when a broker was not there: as kproxy knew it, or as connections show it."""
+    if outage is None:
+        assert failed is not None
+        first_ns, last_ns = failed.first.time_ns, failed.last.time_ns
+        several = f"between {clock(first_ns)} and {clock(last_ns)}"
+        return several if failed.times > 1 else f"at {clock(first_ns)}"
+    lengths = {
+        from_ns: (until_ns or math.inf) - from_ns for from_ns, until_ns in outage.spans.items()
+    }
+    from_ns = max(lengths, key=lambda each: lengths[each])
+    until_ns, times = outage.spans[from_ns], len(lengths)
+    often = f"{times} times, the longest " if times > 1 else ""
+    if until_ns is None:
+        return f"{often}from {clock(from_ns)} on"
+    lasted = age((until_ns - from_ns) / 1e6)
+    return f"{often}for {lasted}, from {clock(from_ns)} to {clock(until_ns)}"
 
 
 def _broker(node_id: int | None) -> str:
     return "a bootstrap address" if node_id is None else f"broker {node_id}"
+
+
+@_bounded
+def slow_peers(history: History) -> Iterator[Finding]:
+    """Find the brokers and clients that did not take what kproxy sent to them."""
+    for (side, node_id), slow in _most(history.brokers.slow.items(), lambda each: each.times):
+        found = history.connections.get(slow.connection)
+        name = _broker(node_id).capitalize()
+        if side == "client":
+            name = _client(found.client if found else ("an unknown host", ""))
+        (from_ns, until_ns), number = slow.longest, f"connection {slow.connection}"
+        evidence = ["Until it does, kproxy reads nothing more for it; nothing of that is kproxy's."]
+        if slow.times > 1:
+            evidence.insert(0, f"It did so {slow.times} times.")
+        yield Finding(
+            Harm.LATENCY, "peer that reads slowly",
+            f"{name} took {age((until_ns - from_ns) / 1e6)} to read what kproxy sent it on"
+            f" {number}, from {clock(from_ns)} to {clock(until_ns)}.",
+            (), evidence=tuple(evidence), shown_by=("show", f"connection:{slow.connection}"),
+        )  # fmt: skip
 
 
 @_bounded
@@ -367,7 +413,6 @@ def missing_topics(history: History) -> Iterator[Finding]:
             "topic that does not exist",
             f"Topic {name} does not exist: {names} {ask} for it in vain, {times} times.",
             (first.number, last.number),
-            ("why", f"topic:{name}"),
-            name,
+            Subject("topic", name),
             evidence=(f"{error}, {at(first)} ({named(first)}) to {at(last)} (#{last.number}).",),
         )

@@ -31,7 +31,7 @@ from kproxy.look.why import (
     read_findings,
 )
 from kproxy.look.why.duplicate_findings import duplicate_findings, unwritten
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.loss_findings import never_read
 from kproxy.look.why.sentences import who
 from kproxy.look.why.standing import standing
@@ -51,7 +51,8 @@ PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     client_findings.failed_tls, client_findings.failed_logins,
     client_findings.failed_connections, client_findings.denied_users,
     client_findings.stalled_brokers,
-    client_findings.unreached_brokers, client_findings.missing_topics, fenced, aborting, standing,
+    client_findings.unreached_brokers, client_findings.slow_peers,
+    client_findings.missing_topics, fenced, aborting, standing,
     member_findings.unprocessed, member_findings.shared_instances, member_findings.quiet_members,
     read_findings.fetched_twice,
     group_findings.idle_members, group_findings.uneven_assignments,
@@ -103,8 +104,10 @@ class _UnreadableRecords:
         text = f"{client} {did} {first.text} (#{number})."
         if more:
             text += f" {count(more, 'more time')} the records of {topic} cannot be read."
-        shown_by = "show", "--frame", str(number)
-        return Finding(Harm.DATA, "unreadable records", text, (number,), shown_by, topic)
+        return Finding(
+            Harm.DATA, "unreadable records", text, (number,), Subject("number", number),
+            topic, shown_by=("show", "--frame", str(number)),
+        )  # fmt: skip
 
 
 class FindsByContents(Protocol):

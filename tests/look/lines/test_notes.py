@@ -24,6 +24,8 @@ from kproxy.exchange.entries import EVENTS, FAULTED, ExchangeRow, Frame, Note
 from kproxy.exchange.filter import parse
 from kproxy.look.lines import meaning
 from kproxy.look.lines.show import show_connection, show_json, show_lines
+from kproxy.look.report.findings import findings
+from kproxy.look.report.light import light_data
 from kproxy.look.why.stories import show_why
 from kproxy.recording import Writer, entries, read
 from kproxy.recording.cut import cut
@@ -77,6 +79,11 @@ def lines(note: Note, folder: Path) -> str:
     out = io.StringIO()
     show_lines([recorded(folder, note, *touched, fetch, token(3, b"secret"))], out)
     return out.getvalue()
+
+
+def found(note: Note, folder: Path) -> str:
+    """What `kproxy why` finds."""
+    return " ".join(each.whole for each in findings(light_data([recorded(folder, note)])))
 
 
 def ends(note: Note, folder: Path) -> str:
@@ -177,6 +184,12 @@ ROWS = {
     ),
     "fault": Row(notes.fault(AT, "slow", 7, 1, 1, action="drop"), lines, "fault slow"),
     "session_refused": Row(notes.session_refused(AT, "slow", 7, 1, 1), lines, "fault slow"),
+    "outage": Row(
+        notes.outage(2, "no broker", AT, AT + MS), found, "not be reached for 1.00 ms", True
+    ),
+    "slow_peer": Row(
+        notes.slow_peer(1, "broker", 2, AT, AT + 1090 * MS), found, "Broker 2 took 1.1 s to read"
+    ),
     "lost": Row(notes.lost(3, 99, "full", 1, AT), noticed, "3 frames (99 bytes) are not in", True),
     "stood_still": Row(
         notes.stood_still(AT - MS * 7000, AT), noticed, "stood still for 7.0 s", True

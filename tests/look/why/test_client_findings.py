@@ -48,7 +48,7 @@ def test_a_topic_that_clients_ask_for_in_vain(tmp_path, is_created):
         "Topic ordrs does not exist: typo (127.0.0.1), group (127.0.0.1) ask for it in vain, 3"
         " times."
     )
-    assert finding.shown_by == ("why", "topic:ordrs")
+    assert finding.words == ("why", "topic:ordrs")
     assert traffic.story(tmp_path, "topic", "ordrs")[0] == finding.text
 
 
@@ -236,6 +236,26 @@ def test_brokers_that_could_not_be_reached(tmp_path):
          f"1 connection ended because of that: {why}"),
     ]  # fmt: skip
     assert findings[1].command(["a.mcap"]) == "kproxy why a.mcap connection:11"
+
+
+def test_an_outage_is_as_long_as_kproxy_knew_it(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1))
+    why = "no broker: b1:9092 refuses connections"
+    closed(traffic, 100, 10, "down", why, "broker", 1)
+    for node_id, *times_ms in ((1, 100, 150_100), (2, 50, 60), (2, 70, 30_070), (None, 200, None)):
+        from_ns, until_ns = (None if at is None else START_NS + at * MS for at in times_ms[-2:])
+        for end_ns in dict.fromkeys((None, until_ns)):
+            traffic.entries.append(notes.outage(node_id, why, from_ns, end_ns))
+    findings = found(traffic, tmp_path, UNREACHED)
+    longest = "Broker 2 could not be reached 2 times, the longest for 30.0 s,"
+    assert [(each.text, *each.evidence) for each in findings] == [
+        ("Broker 1 could not be reached for 2.5 min, from 22:13:20.100 to 22:15:50.100.",
+         f"1 connection ended because of that: {why}."),
+        (f"{longest} from 22:13:20.070 to 22:13:50.070.", f"kproxy found it out: {why}."),
+        ("No bootstrap address could be reached from 22:13:20.200 on.",
+         f"kproxy found it out: {why}."),
+    ]  # fmt: skip
 
 
 # ---- permissions
