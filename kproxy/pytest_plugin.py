@@ -21,6 +21,7 @@ that uses the fixture.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import shlex
@@ -29,6 +30,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest import runner
 
 if TYPE_CHECKING:
     from kproxy.testing.broker import Broker
@@ -55,6 +57,10 @@ _MARKER = (
 _run: pytest.StashKey[CassetteRun] = pytest.StashKey()
 _outcomes: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 _recorded: pytest.StashKey[dict[Path, str]] = pytest.StashKey()
+_said: pytest.StashKey[list[str]] = pytest.StashKey()
+"""Lines on what was learned, for the end of the session."""
+_rehearsals: pytest.StashKey[list[Path]] = pytest.StashKey()
+_is_rehearsal: pytest.StashKey[bool] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,6 +82,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " so (default: kproxy_config of pytest's settings)",
     )
     group.addoption(
+        "--kproxy-learn",
+        metavar="N",
+        type=int,
+        nargs="?",
+        const=2,
+        default=1,
+        help="with once and rewrite: run each test that is recorded N times (2), and keep in the"
+        " recording what varies between these runs: ids, times, …, each with its kind",
+    )
+    group.addoption(
         "--kproxy-record-in-ci",
         action="store_true",
         help="let once and rewrite record where the variable CI is set",
@@ -95,6 +111,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and refuse to record in CI, where recordings would be lost."""
     config.addinivalue_line("markers", _MARKER)
     config.stash[_recorded] = {}
+    config.stash[_said] = []
     if config.getoption("kproxy_mode") == "rewrite" and _refused(config):
         raise pytest.UsageError(f"--kproxy-mode=rewrite: {_REFUSED}")
 
@@ -111,6 +128,12 @@ def _refused(config: pytest.Config) -> bool:
 def pytest_report_header(config: pytest.Config) -> str:
     """Return the mode and the folder of recordings."""
     return f"kproxy: {config.getoption('kproxy_mode')}, recordings in {_folder(config)}"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Write what was learned, and what is to be asked."""
+    for line in config.stash[_said]:
+        terminalreporter.write_line(f"kproxy: {line}")
 
 
 def _folder(config: pytest.Config) -> str:
@@ -200,6 +223,8 @@ _requesters: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """Names of the fixtures that requested `kproxy` by `getfixturevalue` while they were set up."""
 _torn_down: pytest.StashKey[bool] = pytest.StashKey()
 """True when the test's own teardown has begun, which closes its run."""
+_finding: pytest.StashKey[str] = pytest.StashKey()
+"""The first finding of a test that failed by itself."""
 _findings_reported: pytest.StashKey[bool] = pytest.StashKey()
 """True after the test has failed with the findings of its run."""
 
@@ -244,7 +269,11 @@ def _run_of(node: Any) -> CassetteRun:
     ignore = [ignore] if isinstance(ignore, str) else ignore
     shown, again = _relative_path(node, path), _command(node, path)
     front = Front(decoder=str(config.getini("kproxy_decoder")))
-    return CassetteRun(mode, path, shown, again, how, ignore, _properties(config), front)
+    found = CassetteRun(mode, path, shown, again, how, ignore, _properties(config), front)
+    found.rehearsals = node.stash.get(_rehearsals, None)
+    found.is_rehearsal = node.stash.get(_is_rehearsal, False)
+    found.log = config.stash[_said].append
+    return found
 
 
 def _command(node: Any, path: Path) -> str:
@@ -314,13 +343,47 @@ def _relative_path(node: Any, path: Path) -> str:
         return str(path)
 
 
+# ---- runs before the one to keep
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """With --kproxy-learn run a test that is recorded several times: the last run is kept, with
+    what varies between all of them."""
+    many = item.config.getoption("kproxy_learn")
+    if many < 2 or "kproxy" not in getattr(item, "fixturenames", ()) or not _will_record(item):
+        return None
+    from kproxy.testing.learning import rehearsed
+
+    # Its fixtures are torn down in between, those of its module and its session are not.
+    with rehearsed() as item.stash[_rehearsals]:
+        for number in range(many):
+            is_last = number == many - 1
+            item.stash[_is_rehearsal] = not is_last
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+            after: Any = nextitem if is_last else item.parent
+            reports = runner.runtestprotocol(item, log=False, nextitem=after)
+            if is_last or not all(each.passed for each in reports):
+                for report in reports:
+                    item.ihook.pytest_runtest_logreport(report=report)
+                break
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _will_record(item: pytest.Item) -> bool:
+    with contextlib.suppress(pytest.fail.Exception):  # which its setup says
+        return _run_of(item).will_record
+    return False
+
+
 # ---- the end of a test
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     """Remove the state of an earlier run of the test: some plugins run a test again."""
-    before: list[Any] = [_run, _unrecorded, _torn_down, _findings_reported, _outcomes]
+    before: list[Any] = [_run, _unrecorded, _torn_down, _findings_reported, _finding, _outcomes]
     before += [_being_set_up, _requesters]
     for key in before:
         if key in item.stash:
@@ -360,6 +423,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if (run := item.stash.get(_run, None)) is not None:
             found = run.findings
             text = [run.text(found)] if found else []
+            item.stash[_finding] = "".join(text).partition("\n")[0]
             item.add_report_section("call", "kproxy", "\n".join([*text, run.story()]))
         raise
     if (why := item.stash.get(_unrecorded, None)) is not None:
@@ -418,8 +482,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the outcome of each phase."""
+    """Keep the outcome of each phase; name a finding where the app's own assertion came first."""
     report = yield
+    found = item.stash.get(_finding, "") if call.when == "call" else ""
+    if found and (crash := getattr(report.longrepr, "reprcrash", None)) is not None:
+        crash.message = f"kproxy: {found} | {crash.message}"  # of the summary, and of JUnit's XML
     outcome = report.outcome
     if outcome == "skipped" and hasattr(report, "wasxfail"):
         outcome = "xfailed"

@@ -21,6 +21,7 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kproxy.commands.child import (
@@ -36,16 +37,23 @@ from kproxy.commands.options import UsageError, declare
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
-    from kproxy.replay.ignored import Ignored
+    from kproxy.replay.ignored import Ignored, IgnoredPart
     from kproxy.replay.report import ClientDifference
     from kproxy.replay.settings import Expect, ReplaySettings
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Front
-    from kproxy.wire.payloads.json_paths import Path as JsonPath
 
 _USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
 _SHOWN = 10
-_WITH_COMMAND = ("cassette", "broker", "config", "record_in_ci", "fail_fast", "bootstrap_env")
+_WITH_COMMAND = (
+    "cassette",
+    "learn",
+    "broker",
+    "config",
+    "record_in_ci",
+    "fail_fast",
+    "bootstrap_env",
+)
 """Options that need a command."""
 
 
@@ -57,8 +65,8 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
         """
         --compare LIST  what may not differ from the recording: records, order (of the records of a
             key), commits (how far groups committed in the end), transactions (how they ended),
-            consumed (which records were given out), groups (members and topics), or all (default:
-            records)
+            consumed (which records were given out), groups (members and topics), isolation (of
+            consumers), acknowledged (that groups commit behind it), or all (default: records)
         --expect {all,produced,none}  what must be repeated: produced, the recorded records and what
             --compare names; all; none (default: produced with a command; without one, what is
             missing is listed and does not fail)
@@ -76,11 +84,14 @@ def add_ignore_options(add: Callable[..., object]) -> None:
         """
         --partitions {keyed,always,never} = keyed  of which produced records the partition must be
             the recorded one: of those with a key, always, never (default %(default)s)
-        --ignore-header NAME …  a record header that may differ, and not be missing; may be repeated
-        --ignore-json PATH …  a part of values, JSON or decoded, that may differ, and not be
-            missing, such as created_at or items[*].id; may be repeated
+        --ignore WORD …  a part of records that may differ, and not be missing, and of which kind
+            it is: key:uuid, json:created_at:time, header:trace; may be repeated
+        --ignore-header NAME …  the same as --ignore header:NAME
+        --ignore-json PATH …  the same as --ignore json:PATH
         """,
-        ignore_json=_json_path,
+        ignore=_part,
+        ignore_header=partial(_part_of, "header"),
+        ignore_json=partial(_part_of, "json"),
     )
 
 
@@ -88,8 +99,8 @@ def ignored(options: argparse.Namespace) -> Ignored:
     """Return what may differ in records."""
     from kproxy.replay.ignored import Ignored, Partitions
 
-    headers, paths = frozenset(options.ignore_header), tuple(options.ignore_json)
-    return Ignored(Partitions(options.partitions), headers, paths)
+    parts = (*options.ignore, *options.ignore_header, *options.ignore_json)
+    return Ignored(Partitions(options.partitions), parts)
 
 
 def add_cassette_options(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +112,8 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
         --cassette {once,rewrite,verify}  once: record where the recording is not there, replay
             else; rewrite: record again; verify: run with the broker, and compare with the
             recording; a recording is kept only if the command succeeds
+        --learn N  record the command N times, and keep in the recording what varies between these
+            runs: ids, times, …, each with its kind; 2 is a good number (kproxy learned FILE)
         --broker HOST:PORT[,…]  the real broker, to record and to verify with
         --config FILE  FILE.toml: options (kproxy help service); else properties of a client, Java's
             or librdkafka's: where the real broker is, and TLS to it
@@ -110,10 +123,14 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _json_path(text: str) -> JsonPath:
-    from kproxy.wire.payloads.json_paths import parse
+def _part(text: str) -> IgnoredPart:
+    from kproxy.replay.ignored import parse
 
-    return parse(text)
+    return parse([text]).parts[0]
+
+
+def _part_of(what: str, text: str) -> IgnoredPart:
+    return _part(f"{what}:{text}:any")
 
 
 def _aspects(text: str) -> frozenset[str]:
@@ -145,6 +162,8 @@ def is_checked(options: argparse.Namespace) -> bool:
         if getattr(options, name) and not options.cassette:
             typed = f"--{name.replace('_', '-')}"
             raise UsageError(f"{typed} is for --cassette once, rewrite or verify")
+    if options.learn and options.cassette not in ("once", "rewrite"):
+        raise UsageError("--learn is for --cassette once or rewrite")
     if options.cassette and len(options.files) > 1:
         raise UsageError("--cassette takes one FILE")
     compares = options.compare or options.expect
@@ -165,7 +184,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
         run = _run(options, settings, front, console.log)
         announce_faults(rules, console.log)
         with held_signals() as signals:
-            ended = _ended(run, options, signals, console)
+            ended = _ended_all(run, options, signals, console)
         if isinstance(ended, int):
             return ended
         report_faults(rules, console.log)
@@ -184,6 +203,23 @@ class _RunEnd(NamedTuple):
     """Why it fails though the command succeeded, or ""."""
     kept: str | None
     """The recording that was kept."""
+
+
+def _ended_all(
+    run: CassetteRun, options: argparse.Namespace, signals: deque[int], console: Console
+) -> _RunEnd | int:
+    """Run it to its end, with `--learn` several times; return the exit code where it cannot be
+    run."""
+    import attrs
+
+    from kproxy.testing.learning import rehearsed
+
+    with rehearsed() as run.rehearsals:
+        for _ in range(1, options.learn or 1 if run.will_record else 1):
+            ended = _ended(attrs.evolve(run, is_rehearsal=True), options, signals, console)
+            if isinstance(ended, int) or ended.code or ended.failure:
+                return ended
+        return _ended(run, options, signals, console)
 
 
 def _ended(
@@ -228,7 +264,8 @@ def _ended(
 
 def _told(run: CassetteRun, ended: _RunEnd) -> Iterator[str]:
     """Yield what was checked and what was not, and what was recorded."""
-    yield from not_repeated(run.unplayed)
+    if not ended.failure:  # else it follows from what is said there
+        yield from not_repeated(run.unplayed)
     if run.replays:
         yield run.how.summary()
     elif run.mode == "verify" and ended.code == 0 and not ended.failure:
@@ -284,6 +321,8 @@ def _run(
         how,
         config=options.config,
         front=attrs.evolve(front, log=log),
+        ignoring=lambda words: shlex.join(f"--ignore={word}" for word in words),
+        log=log,
     )
 
 

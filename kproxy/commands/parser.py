@@ -158,6 +158,11 @@ COMMANDS = {
     "certs": Command(
         "write what clients need to speak TLS to kproxy", "tls", ("kproxy certs --out certs",)
     ),
+    "learned": Command(
+        "list what may vary in the replays of a recording",
+        "testing",
+        ("kproxy learned orders.mcap", "kproxy learned orders.mcap --set varies.txt"),
+    ),
     "git-setup": Command(
         "let git diff show what changed in a recording", "testing", ("kproxy git-setup",)
     ),

@@ -46,6 +46,8 @@ class Produced:
     client: str
     record: TopicRecord
     transaction: Transaction | None
+    acknowledged_ns: int = 0
+    """When the broker said so; 0 if it did not."""
 
     @property
     def end(self) -> str:
@@ -71,6 +73,8 @@ class TopicUse:
     sample: TopicRecord | None = None
     """One of its records: one without a key, if there is any."""
     consumers: set[str] = attrs.Factory(set)
+    isolation: set[tuple[str, bool]] = attrs.Factory(set)
+    """Consumers that got records, and whether they read only committed ones."""
     deletions: int = 0
     """How often it was deleted: offsets begin again."""
 
@@ -135,6 +139,8 @@ class GroupUse:
     """Topics that its members subscribed to."""
     committed: dict[TopicPartition, int] = attrs.Factory(dict)
     """The last committed offset of each."""
+    moved_ns: int = 0
+    """When an OffsetCommit last came that changed one of them; 0 if none did."""
 
 
 @attrs.define(eq=False)
@@ -171,7 +177,13 @@ class Behaviour:
         for row in rows:
             match row:
                 case Commit(certain=True):
-                    self._group(row.group).committed[row.where] = row.offset
+                    group = self._group(row.group)
+                    if (
+                        exchange.api == "OffsetCommit"
+                        and group.committed.get(row.where) != row.offset
+                    ):
+                        group.moved_ns = exchange.request_received_ns
+                    group.committed[row.where] = row.offset
                 case Deleted():
                     self._delete(row)
                 case Counted(is_new=False):
@@ -224,14 +236,20 @@ class Behaviour:
             topic, client = self.topic(record.topic), exchange.client_id or ""
             topic.write(record, transaction)
             if self.on_record is None:
-                topic.produced.append(Produced(client, record, transaction))
+                at_ns = exchange.response_received_ns if ref.is_answered else 0
+                topic.produced.append(Produced(client, record, transaction, at_ns))
             else:
                 self.on_record(client, record)
 
     def _fetch(self, exchange: Exchange) -> None:
+        client, is_committed = (
+            exchange.client_id or "",
+            getattr(exchange.request, "isolation_level", 0),
+        )
         for record in delivered.consumed_by(exchange):
-            topic, client = self.topic(record.topic), exchange.client_id or ""
+            topic = self.topic(record.topic)
             topic.consumers.add(client)
+            topic.isolation.add((client, bool(is_committed)))
             if (log := topic.fetch(record)) is None:
                 continue
             if self.on_record is None:

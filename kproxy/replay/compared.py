@@ -23,7 +23,7 @@ from kproxy.exchange.words.wording import count
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.transactions import UNKNOWN
 from kproxy.replay.differences import cut_to_difference, short
-from kproxy.replay.facts import FACTS, Fact
+from kproxy.replay.facts import AFTER, BEFORE, FACTS, Fact, without_repeats
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.settings import Expect
 
@@ -107,7 +107,13 @@ def _as_ends(now: list[str], then: list[str]) -> Found:
         ends, offsets = zip(*(text.partition(" ")[::2] for text in pair), strict=True)
         if UNKNOWN in ends and offsets[0] == offsets[1]:
             found[place] = then[place]
-    yield from _as_ordered(found, then)
+    yield from _as_ordered(without_repeats(found), without_repeats(then))
+
+
+def _as_acknowledged(now: list[str], then: list[str]) -> Found:
+    """Yield that something is committed before its work is done; the other way round is as good."""
+    if (now, then) == ([BEFORE], [AFTER]):
+        yield from _difference(AFTER, BEFORE)
 
 
 def _as_common_ordered(now: list[str], then: list[str]) -> Found:
@@ -145,6 +151,8 @@ _COMPARE: dict[str, Callable[[list[str], list[str]], Found]] = {
     "transactions": _as_ends,
     "consumed": _as_sets,
     "groups": _as_ordered,
+    "isolation": _as_ordered,
+    "acknowledged": _as_acknowledged,
 }
 """Aspect → yields the differences between texts now, and in the recording; else `_as_ordered`."""
 
@@ -208,7 +216,8 @@ class Compared:
 def differences(now: Behaviour, then: Behaviour, ignored: Ignored) -> Iterator[Difference]:
     """Yield all differences of this run from the recording, aspect by aspect."""
     for aspect, facts in FACTS.items():
-        yield from changes(aspect, facts(now, ignored), facts(then, ignored))
+        if aspect not in ignored.aspects:
+            yield from changes(aspect, facts(now, ignored), facts(then, ignored))
 
 
 def changes(aspect: str, now: Iterable[Fact], then: Iterable[Fact]) -> Iterator[Difference]:

@@ -2,14 +2,15 @@
 
 ::
 
-    value.currency "USD" (recorded: "EUR")     JSON, decoded or not, and requests: the parts
-    value …'ing long' (recorded: …'ing wide')  other values: from just before the first difference
+    currency "USD", recorded "EUR"          JSON, decoded or not, and requests: the parts
+    value …'ing long', recorded …'ing wide'  other values: from just before the first difference
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import starmap
 from typing import Any
 
 import attrs
@@ -65,8 +66,15 @@ def why(meaning: Meaning) -> str:
 
 
 def sentence(found: Iterable[Difference]) -> str:
-    """Return differences as text."""
-    return ", ".join(f"{name} {now} (recorded: {then})" for name, now, then in found)
+    """Return differences in the words of an app: `total 12.0, recorded 11.5`."""
+    return "; ".join(starmap(_in_words, found))
+
+
+def _in_words(name: str, now: str, then: str) -> str:
+    name = name.removeprefix("value.")
+    if now == "absent":
+        return f"no {name}, recorded {then}"
+    return f"{name} {now}, recorded {'without' if then == 'absent' else then}"
 
 
 def text_of(data: bytes | None) -> str:
@@ -93,7 +101,7 @@ def _of_headers(now: Headers, then: Headers) -> Iterator[Difference]:
     ]
     yield from found[:_PARTS_SHOWN]
     if len(found) > _PARTS_SHOWN:
-        yield "headers", f"{len(found) - _PARTS_SHOWN} more", "others"
+        yield f"{len(found) - _PARTS_SHOWN} more headers", "that differ", "otherwise"
     if not found:
         yield "headers", *cut_to_difference(str(now), str(then))
 
@@ -115,7 +123,7 @@ def _of_part(part: str, now: _Part, then: _Part) -> Iterator[Difference]:
     yield from found[:_PARTS_SHOWN]
     if len(found) > _PARTS_SHOWN:
         more = len(found) - _PARTS_SHOWN
-        yield part, f"in {more} more part{'s' * (more > 1)}", "others"
+        yield f"{more} more part{'s' * (more > 1)}", "that differ", "otherwise"
     if not found:
         texts = cut_to_difference(text_of(now[0]), text_of(then[0]))
         yield part, f"{texts[0]}{why(now[1])}", f"{texts[1]}{why(then[1])}"

@@ -15,8 +15,9 @@ record is known.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from kproxy.exchange.topic_records import TopicRecord
@@ -63,9 +64,15 @@ def end_text(transaction: Transaction) -> str:
     return {COMMITTED: "commit", ABORTED: "abort"}.get(transaction.end, transaction.end)
 
 
+def without_repeats(ends: Iterable[str]) -> list[str]:
+    """Return how transactions ended, one after the other, each run of the same once: how many there
+    are depends on what each poll brought."""
+    return [end for end, _ in itertools.groupby(ends)]
+
+
 def is_any_partition(topic: TopicUse, record: TopicRecord, ignored: Ignored) -> bool:
     """Return whether the record may be in another partition in the next run."""
-    return topic.partition_count != 1 and not ignored.compares_partition(record)
+    return topic.partition_count != 1 and not ignored.compares_partition(record, record.topic)
 
 
 class CommitPosition(NamedTuple):
@@ -113,8 +120,11 @@ def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
         for each in topic.produced:
             record = each.record
             if record.key is not None and each.end == COMMITTED:
-                partition = record.partition if ignored.compares_partition(record) else None
-                subject = f"{topic_name}, key {short(text_of(record.key))}"
+                partition = (
+                    record.partition if ignored.compares_partition(record, topic_name) else None
+                )
+                key = ignored.content(record, topic_name).key
+                subject = f"{topic_name}, key {short(text_of(key))}"
                 yield Fact(subject, (record.key, partition), _value(record, ignored))
 
 
@@ -140,7 +150,8 @@ def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
 def _consumed(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for name, topic in behaviour.topics.items():
         for _, record in topic.fetched:
-            key = "" if record.key is None else f"key {text_of(record.key)}, "
+            key = ignored.content(record, name).key
+            key = "" if key is None else f"key {text_of(key)}, "
             yield Fact(f"topic {name}", name, f"{key}{_value(record, ignored)}")
 
 
@@ -150,6 +161,30 @@ def _groups(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
             topics = ", ".join(sorted(group.topics)) or "nothing"
             of = f"{group.kind}, of {clients_text(group.clients)}"
             yield Fact(f"group {without_random_ids(name)}", name, f"{of}, subscribes to {topics}")
+
+
+def _isolation(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
+    for name, topic in behaviour.topics.items():
+        for client in sorted({client_text(client) for client, _ in topic.isolation}):
+            reads = {level for each, level in topic.isolation if client_text(each) == client}
+            texts = [f"reads {'un' * (not each)}committed records" for each in sorted(reads)]
+            yield Fact(f"topic {name}, client {client}", (name, client), " and ".join(texts))
+
+
+BEFORE = "committed before the last record was acknowledged"
+AFTER = "committed after the last record was acknowledged"
+
+
+def _acknowledged(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
+    for group_name, group in behaviour.groups.items():
+        read = {topic for topic, _ in group.committed}
+        known = group.moved_ns and any(positions(behaviour, group, ignored))
+        for name, topic in behaviour.topics.items() if known else ():
+            times = [each.acknowledged_ns for each in topic.produced if each.end == COMMITTED]
+            if times and name not in read:
+                subject = f"group {without_random_ids(group_name)}, {name}"
+                text = AFTER if max(times) <= group.moved_ns else BEFORE
+                yield Fact(subject, (group_name, name), text)
 
 
 def _value(record: TopicRecord, ignored: Ignored) -> str:
@@ -164,5 +199,7 @@ FACTS: dict[str, Callable[[Behaviour, Ignored], Iterator[Fact]]] = {
     "transactions": _transactions,
     "consumed": _consumed,
     "groups": _groups,
+    "isolation": _isolation,
+    "acknowledged": _acknowledged,
 }
 """Aspect → its facts, in order."""

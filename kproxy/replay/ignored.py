@@ -3,12 +3,19 @@
 ::
 
     "partition"            the partition of the record
+    "key"                  its key, and so its partition
+    "value"                its value
     "header:trace-id"      the header of this name
     "json:items[*].id"     a part of values that are JSON, or are decoded to it
+    "key-json:id"          a part of keys
+    "order"                an aspect (`compared`), of all topics
+
+    "json:id:uuid"         of a kind (`kinds`): uuid, time, counter, random, unique; by default any
+    "orders/json:id:uuid"  of one topic
 
 What is ignored may differ, and not be missing: a header, or a part, is there as often as when it
-was recorded, with whatever content, null too. Where a header stands among others does not matter if
-it is ignored.
+was recorded, with whatever content of its kind; of any kind is null, too. Where a header stands
+among others does not matter if it is ignored.
 
 Of a decoded value that has such a part, the rest is compared as JSON, together with the format and
 the name of its schema (`Avro shop.Order`); neither its bytes are, nor the id of the schema. A value
@@ -18,13 +25,16 @@ cannot be read (`unreadable`), whatever is ignored but the partition.
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Iterable
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import attrs
 
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.replay.kinds import Kind, plain
 from kproxy.replay.unreadable import UnreadableBatch
 from kproxy.wire.payloads import json_paths
 from kproxy.wire.payloads.decoding import decode
@@ -39,7 +49,15 @@ Headers = tuple[tuple[str, bytes | None], ...]
 UNREAD = "bytes that cannot be read"
 """Stands for the format of a batch that is compared by its bytes."""
 PRESENT = b"present"
-"""Stands for the value of an ignored header."""
+"""Stands for the value of an ignored header of any kind."""
+
+_WORD = re.compile(
+    r"(?:([^/:]+)/)?(key-json|json|header|key|value|partition|[a-z]+)(?::(.*))?", re.DOTALL
+)
+_KINDS = {each.value: each for each in Kind}
+_NAMED = ("header", "json", "key-json")
+_WHOLE = ("key", "value")
+_ASPECTS = ("order", "commits", "transactions", "consumed", "groups", "isolation", "acknowledged")
 
 
 class Content(NamedTuple):
@@ -62,52 +80,181 @@ class Partitions(enum.Enum):
 
 
 @attrs.frozen
+class IgnoredPart:
+    """A part of records that may differ."""
+
+    what: str
+    """The first word of it: "key", "header", …"""
+    name: str = ""
+    """The name of a header, or a path."""
+    kind: Kind = Kind.ANY
+    topic: str = ""
+    """"" for all topics."""
+
+    @property
+    def word(self) -> str:
+        """The word for it, which `parse` takes."""
+        kind = "" if self.kind is Kind.ANY and not _ends_in_kind(self.name) else self.kind.value
+        where = f"{self.topic}/" if self.topic else ""
+        return where + ":".join(each for each in (self.what, self.name, kind) if each)
+
+    @property
+    def place(self) -> str:
+        """The place as differences name it."""
+        return {"json": f"value.{self.name}", "key-json": f"key.{self.name}"}.get(
+            self.what, f"{self.what} {self.name}".strip()
+        )
+
+    @property
+    def path(self) -> json_paths.Path:
+        """The path of a part of JSON."""
+        return json_paths.parse(self.name)
+
+
+Varying = tuple[tuple[IgnoredPart, Any], ...]
+"""The contents of ignored parts that are of a kind."""
+
+
+@attrs.frozen
+class _Masking:
+    """Puts marks in the place of what is ignored of one record, and keeps what was there."""
+
+    parts: list[IgnoredPart]
+    varying: list[tuple[IgnoredPart, Any]] = attrs.Factory(list)
+
+    def of(self, *whats: str) -> list[IgnoredPart]:
+        return [each for each in self.parts if each.what in whats]
+
+    def replacing(self, part: IgnoredPart) -> Callable[[Any], Any]:
+        """Return a function that puts the mark of the part's kind in the place of its content."""
+
+        def replace(content: Any) -> Any:
+            if not part.kind.fits(content):
+                return content
+            if part.kind is not Kind.ANY:
+                self.varying.append((part, plain(content)))
+            return part.kind.mark
+
+        return replace
+
+    def whole(self, what: str, data: bytes | None) -> bytes | None:
+        for part in self.of(what):
+            found = self.replacing(part)(data)
+            data = found.encode() if isinstance(found, str) else found
+        return data
+
+    def headers(self, headers: Headers) -> Headers:
+        parts = {each.name: each for each in reversed(self.of("header"))}
+        if not parts:
+            return headers
+        kept = [each for each in headers if each[0] not in parts]
+        ignored: list[tuple[str, bytes | None]] = []
+        for name, data in headers:
+            if name in parts:
+                found = self.replacing(parts[name])(data)
+                found = PRESENT if parts[name].kind is Kind.ANY else found
+                ignored.append((name, found.encode() if isinstance(found, str) else found))
+        return (*kept, *sorted(ignored, key=repr))
+
+    def json(self, what: str, data: bytes | None) -> bytes | None:
+        parts = [(each.path, self.replacing(each)) for each in self.of(what)]
+        return json_paths.replaced(data, parts) if parts else data
+
+
+@attrs.frozen
 class Ignored:
     """The parts of records that are not compared."""
 
     partitions: Partitions = Partitions.KEYED
-    headers: frozenset[str] = frozenset()
-    """Names of record headers."""
-    paths: tuple[json_paths.Path, ...] = ()
-    """Paths of parts of JSON values."""
+    parts: tuple[IgnoredPart, ...] = ()
     schemas: Schemas | None = attrs.field(default=None, eq=False)
     """The schemas by which values are decoded."""
+    _of_topics: dict[str, list[IgnoredPart]] = attrs.field(
+        factory=dict, init=False, eq=False, repr=False
+    )
 
     def besides(self, other: Ignored) -> Ignored:
         """Return what is ignored here or there; of partitions, what is not the default here."""
         chosen = other if self.partitions is Partitions.KEYED else self
-        headers, paths = self.headers | other.headers, (*self.paths, *other.paths)
-        return attrs.evolve(self, partitions=chosen.partitions, headers=headers, paths=paths)
+        parts = (*self.parts, *other.parts)
+        return attrs.evolve(self, partitions=chosen.partitions, parts=parts)
 
-    def compares_partition(self, record: Record | TopicRecord) -> bool:
-        """Return whether the partition of a record is compared."""
-        if self.partitions is Partitions.KEYED:
-            return record.key is not None or isinstance(record, UnreadableBatch)
-        return self.partitions is Partitions.ALWAYS
+    def with_words(self, words: Iterable[str]) -> Ignored:
+        """Return what is ignored, and what these words of a recording name; a word of a newer
+        kproxy names nothing."""
+        known: list[IgnoredPart] = []
+        for word in words:
+            with contextlib.suppress(ValueError):
+                known.append(_part_of(word))
+        return attrs.evolve(self, parts=(*self.parts, *known))
+
+    @property
+    def aspects(self) -> frozenset[str]:
+        """The aspects that are not compared."""
+        return frozenset(each.what for each in self.parts if each.what in _ASPECTS)
+
+    def of_topic(self, topic: str) -> list[IgnoredPart]:
+        """Return the parts that are ignored in a topic."""
+        found = self._of_topics.get(topic)
+        if found is None:
+            found = [each for each in self.parts if each.topic in ("", topic)]
+            self._of_topics[topic] = found
+        return found
+
+    def any_partition(self, topic: str) -> bool:
+        """Return whether no record of a topic has to be in its recorded partition."""
+        if self.partitions is not Partitions.KEYED:
+            return self.partitions is Partitions.NEVER
+        return any(each.what in ("partition", "key", "key-json") for each in self.of_topic(topic))
+
+    def compares_partition(self, record: Record | TopicRecord, topic: str) -> bool:
+        """Return whether the partition of a record of a topic is compared."""
+        if self.partitions is Partitions.ALWAYS or self.any_partition(topic):
+            return self.partitions is Partitions.ALWAYS
+        return record.key is not None or isinstance(record, UnreadableBatch)
 
     def content(self, record: Record | TopicRecord, topic: str) -> Content:
         """Return key, value and headers of a record of a topic, without the content of ignored
         parts."""
+        return self._read(record, topic)[0]
+
+    def varying(self, record: Record | TopicRecord, topic: str) -> Varying:
+        """Return the contents of the ignored parts of a record that are of a kind."""
+        if not self.parts:
+            return ()
+        return tuple(self._read(record, topic)[1])
+
+    def _read(
+        self, record: Record | TopicRecord, topic: str
+    ) -> tuple[Content, list[tuple[IgnoredPart, Any]]]:
         if isinstance(record, UnreadableBatch):  # nothing of it can be told apart, to be ignored
-            return Content(None, record.value, (), UNREAD)
-        headers = record.headers
-        if self.headers:
-            kept = [each for each in headers if each[0] not in self.headers]
-            ignored = sorted(name for name, _ in headers if name in self.headers)
-            headers = (*kept, *((name, PRESENT) for name in ignored))
-        if not self.paths:
-            return Content(record.key, record.value, headers)
-        schemas = Schemas() if self.schemas is None else self.schemas
-        match decode("value", topic, record.key, record.value, record.headers, schemas):
-            case Decoded(value, by):
-                whole = json_text(value).encode()
-                rest = json_paths.without(whole, self.paths)
-                if rest is not whole:
-                    return Content(record.key, rest, headers, schema_name(by))
-                return Content(record.key, record.value, headers)
-            case _:
-                value = json_paths.without(record.value, self.paths)
-                return Content(record.key, value, headers)
+            return Content(None, record.value, (), UNREAD), []
+        if not self.parts:
+            return Content(record.key, record.value, record.headers), []
+        masking = _Masking(self.of_topic(topic))
+        headers = masking.headers(record.headers)
+        key, _ = self._part(masking, "key", record, topic)
+        value, decoded_as = self._part(masking, "value", record, topic)
+        return Content(key, value, headers, decoded_as), masking.varying
+
+    def _part(
+        self, masking: _Masking, part: str, record: Record | TopicRecord, topic: str
+    ) -> tuple[bytes | None, str]:
+        """Return the `key` or the `value` without what is ignored, and by what it was decoded for
+        that."""
+        data = record.key if part == "key" else record.value
+        what = "json" if part == "value" else "key-json"
+        if masking.of(what):
+            schemas = Schemas() if self.schemas is None else self.schemas
+            match decode(part, topic, record.key, record.value, record.headers, schemas):
+                case Decoded(value, by):
+                    whole = json_text(value).encode()
+                    rest = masking.json(what, whole)
+                    if rest is not whole:
+                        return rest, schema_name(by)
+                case _:
+                    data = masking.json(what, data)
+        return masking.whole(part, data), ""
 
 
 def schema_name(by: str) -> str:
@@ -122,18 +269,29 @@ def parse(words: Iterable[str]) -> Ignored:
     Raises:
         ValueError: a word is none of those above.
     """
-    partitions = Partitions.KEYED
-    headers: set[str] = set()
-    paths: list[json_paths.Path] = []
-    for word in words:
-        kind, _, name = word.partition(":")
-        if word == "partition":
-            partitions = Partitions.NEVER
-        elif kind == "header" and name:
-            headers.add(name)
-        elif kind == "json" and name:
-            paths.append(json_paths.parse(name))
-        else:
-            wanted = '"partition", "header:NAME" or "json:PATH"'
-            raise ValueError(f"{word!r} cannot be ignored: give {wanted}")
-    return Ignored(partitions, frozenset(headers), tuple(paths))
+    parts = tuple(map(_part_of, words))
+    return Ignored(parts=parts)
+
+
+def _part_of(word: str) -> IgnoredPart:
+    found = _WORD.fullmatch(word)
+    topic, what, rest = found.groups() if found else (None, "", None)
+    name, colon, kind = (rest or "").rpartition(":")
+    if what in _NAMED and rest:
+        if not (colon and name and kind in _KINDS):
+            name, kind = rest, Kind.ANY.value
+        if what != "header":
+            json_paths.parse(name)
+        return IgnoredPart(what, name, _KINDS[kind], topic or "")
+    if what in _WHOLE and (rest is None or rest in _KINDS):
+        return IgnoredPart(what, "", _KINDS[rest or "any"], topic or "")
+    if (what == "partition" and rest is None) or (what in _ASPECTS and not (topic or rest)):
+        return IgnoredPart(what, topic=topic or "")
+    wanted = '"partition", "key", "header:NAME" or "json:PATH"'
+    raise ValueError(
+        f"{word!r} cannot be ignored: give {wanted}, and its kind: {', '.join(_KINDS)}"
+    )
+
+
+def _ends_in_kind(name: str) -> bool:
+    return name.rpartition(":")[2] in _KINDS and ":" in name

@@ -95,6 +95,9 @@ class Loaded:
     schema_notes: list[dict[str, Any]] = attrs.Factory(list)
     """The notes that told them."""
 
+    learned: list[str] = attrs.Factory(list)
+    """Words (`ignored`) for what varies, as the recording says."""
+
     def __getstate__(self) -> dict[str, Any]:
         names = [each.name for each in attrs.fields(Loaded)]
         return {name: getattr(self, name) for name in names if name != "schemas"}

@@ -4,6 +4,7 @@
 
     record that was recorded, and is the next  ──▶ its recorded offset
     record that was recorded, but is not       ──▶ the next offset, as it was recorded
+record with another id, of a kind (`kinds`) ──▶ the next offset, as it is now
     record that was not recorded               ──▶ the next offset; a finding in the report
 
 From now on it is visible; in a transaction, to readers of uncommitted records (`producers`). With
@@ -23,7 +24,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kproxy.replay.call import NONE, Call
-from kproxy.replay.ignored import Partitions
 from kproxy.replay.produced import Expected
 from kproxy.replay.produced_report import report_unknown
 from kproxy.replay.producers import Producer
@@ -165,7 +165,7 @@ def _place(
         if expected is None or expected.offset < 0:
             where, lacking = partition, record
         else:
-            where, lacking = _recorded_place(state, topic, partition, expected, producer)
+            where, lacking = _recorded_place(state, topic, partition, expected, record, producer)
         if lacking is not None:
             appended.setdefault(where, []).append(lacking)
         elif expected is not None and first < 0 and not appended:
@@ -186,22 +186,33 @@ def _place(
 
 
 def _recorded_place(
-    state: State, topic: Topic, partition: Partition, expected: Expected, producer: Producer | None
+    state: State,
+    topic: Topic,
+    partition: Partition,
+    expected: Expected,
+    record: Record,
+    producer: Producer | None,
 ) -> tuple[Partition, Record | None]:
     """Serve a recorded record that is produced to a partition. Return the partition in which it is,
-    and the record if it is to be appended there."""
+    and the record if it is to be appended there: where its key, or what is of a kind, is another
+    one, that of now, for the app goes on with it."""
+    varies = expected.record.key != record.key or expected.varies
+    served = record if varies else expected.record
     if expected.partition == partition.index:
         where = partition
     else:
         where = topic.partitions.get(expected.partition) or topic.later[expected.partition]
-        is_elsewhere = state.settings.ignored.partitions is Partitions.NEVER
+        is_elsewhere = state.check.ignored.any_partition(topic.name)
         if is_elsewhere and where.log.live_order.holds_back:
             where.log.pass_by(expected.offset)
             state.fetches.more_visible(state, where)
-            return partition, expected.record
+            return partition, served
     order = where.log.live_order
+    if varies and order.holds_back:
+        where.log.pass_by(expected.offset)
+        return where, served
     if not order.show(expected.offset, expected.transaction, producer):
-        return where, expected.record
+        return where, served
     if where is not partition:
         state.fetches.more_visible(state, where)
     return where, None

@@ -26,16 +26,17 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import attrs
 
 from kproxy.replay.facts import without_random_ids
-from kproxy.replay.ignored import Ignored
+from kproxy.replay.ignored import Ignored, IgnoredPart, Varying
 from kproxy.replay.live_order import PartitionTransaction
 from kproxy.replay.loaded import CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
-from kproxy.replay.report import Report
+from kproxy.replay.report import ClientDifference, Report
 from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Topic
 from kproxy.replay.unreadable import contents
@@ -98,11 +99,22 @@ class Expected:
     """True if it was produced in a transaction whose begin or end the recording shows."""
     outcome: Outcome = Outcome.NEVER
     shown_as_closest: bool = False
-    """True after a finding has shown it as the closest to an unknown record."""
+    """True after a finding has shown it as the one that an unknown record belongs to."""
+    places: dict[tuple[str, str], Any] | None = None
+    """Its contents (`places`), once one that is not recorded has been compared with it."""
     place: int = 0
     """Its place among the records that are equal."""
     groups: frozenset[str] = frozenset()
     """Groups whose offsets were committed with it in this run."""
+    recorded_varying: Varying = ()
+    """Its contents that are ignored, and of a kind."""
+    varying: Varying = ()
+    """The same of the record that was produced for it."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether what was produced for it has other content of a kind."""
+        return self.varying != self.recorded_varying
 
     @property
     def committed(self) -> bool:
@@ -148,6 +160,30 @@ class Expected:
         return self.demanded and not self.settled
 
 
+@attrs.frozen
+class Tie:
+    """An identity in a place: of a record that is as recorded, and of the recorded one."""
+
+    topic: str
+    part: IgnoredPart
+    content: tuple
+    recorded: Any
+    now: Any
+    records: int = 1
+    """In so many records it is the same now."""
+    recorded_records: int = 1
+    """In so many it was the same."""
+
+    def of(self, found: Sequence[Tie], then: Sequence[Tie]) -> Tie:
+        """Return it with the numbers of records."""
+        return attrs.evolve(self, records=len(found), recorded_records=len(then))
+
+
+def _places(of_one: Sequence[Tie]) -> frozenset[tuple[Any, int]]:
+    """Return the places in which one identity stands, and how often."""
+    return frozenset(Counter((each.topic, each.part, each.content) for each in of_one).items())
+
+
 @attrs.define(eq=False)
 class EqualRecords:
     """Recorded records that are equal, in order. Lookups resume where the last one ended, so all
@@ -181,6 +217,17 @@ class EqualRecords:
         self._next = {kind: min(at, expected.place) for kind, at in self._next.items()}
 
 
+@attrs.frozen(eq=False)
+class UnknownRecord:
+    """A record that a client produced, and that is not recorded."""
+
+    topic: Topic
+    partition: int
+    record: Record
+    finding: ClientDifference
+    """As it was told first."""
+
+
 @attrs.define(eq=False)
 class ProduceCheck:
     """The recorded records by topic, and whether they have been produced again."""
@@ -197,6 +244,8 @@ class ProduceCheck:
     """Records that were produced in transactions which have not been committed, in order."""
     _refused: dict[str, dict[tuple, RefusedBatch]] = attrs.field(factory=dict, init=False)
     """By the name of a topic, and by content."""
+    unknown: list[UnknownRecord] = attrs.field(factory=list, init=False)
+    """Records of which findings are kept."""
     undecoded: list[Other] = attrs.field(init=False)
     """Recorded requests that cannot be decoded, and have not come again."""
 
@@ -232,6 +281,8 @@ class ProduceCheck:
             return None
         outcome = Outcome.ONGOING if in_transaction else Outcome.PLAIN
         found = self._first(same, partition, record, outcome)
+        if found is not None:
+            found.varying = self.ignored.varying(record, topic.name)
         if found is not None and in_transaction:
             found.outcome = outcome
             self._unsettled[found] = None
@@ -270,7 +321,7 @@ class ProduceCheck:
     def holds(self, topic: Topic, partition: int, record: Record) -> bool:
         """Return whether the recording holds a record, produced again or not."""
         same = self.equal_to(topic, record)
-        if same is None or not self.ignored.compares_partition(record):
+        if same is None or not self.ignored.compares_partition(record, topic.name):
             return same is not None
         return any(each.partition == partition for each in same.expected)
 
@@ -280,7 +331,8 @@ class ProduceCheck:
         """Return the unproduced one of equal records that one with this outcome is taken for."""
         for alike in _CANDIDATES[outcome]:
             found = same.first_unproduced(partition, alike)
-            if found is None and not self.ignored.compares_partition(record):
+            topic = same.expected[0].topic.name
+            if found is None and not self.ignored.compares_partition(record, topic):
                 found = same.first_unproduced(None, alike)
             if found is not None:
                 return found
@@ -315,6 +367,7 @@ class ProduceCheck:
             other = self._first(same, each.partition, each.record, outcome)
             if other is not None:
                 each.outcome, other.outcome = Outcome.NEVER, outcome
+                other.varying = each.varying
                 same.free(each)
                 found.append(other)
             elif committed:
@@ -357,10 +410,13 @@ class ProduceCheck:
         lacking: Counter[int | None] = Counter()
         for each in same.expected:
             if each.settled:
-                partition = each.partition if self.ignored.compares_partition(each.record) else None
+                partition = each.partition if self._compares_partition(each) else None
                 was_in_one = each.recorded_as is RecordedAs.COMMITTED
                 lacking[partition] += was_in_one - (each.outcome is not Outcome.PLAIN)
         return (+lacking).total()
+
+    def _compares_partition(self, expected: Expected) -> bool:
+        return self.ignored.compares_partition(expected.record, expected.topic.name)
 
     def without_offsets(self) -> dict[tuple[str, str], int]:
         """Return how many records were committed in a transaction without offsets of the groups
@@ -382,7 +438,7 @@ class ProduceCheck:
         lacking: Counter[int | None] = Counter()
         for each in same.expected:
             if each.settled:
-                partition = each.partition if self.ignored.compares_partition(each.record) else None
+                partition = each.partition if self._compares_partition(each) else None
                 lacking[partition] += bool(each.recorded_groups) - bool(each.groups & groups)
         return max(0, (+lacking).total() - self._outside(same))  # these are told, too
 
@@ -400,12 +456,38 @@ class ProduceCheck:
         only_inside = _in_each_run(then.in_transactions) - _in_each_run(then.plainly)
         return sorted(only_inside & _in_each_run(now.plainly))
 
+    def ties(self) -> Iterator[Tie]:
+        """Yield the identities (`kinds`) that were not as equal, or as different, as those of the
+        recording, one for each place: of each one it only counts in which records it stands, for
+        equal records may change places."""
+        then: dict[Any, list[Tie]] = {}
+        now: dict[Any, list[Tie]] = {}
+        for topic in filter(self.is_read, self.topics):
+            for content, same in self._of(topic).items():
+                for each in same.expected:
+                    if each.settled and each.demanded:
+                        pairs = zip(each.recorded_varying, each.varying, strict=False)
+                        for (part, was), (_, has) in pairs:
+                            if part.kind.has_identity:
+                                tie = Tie(topic.name, part, content, was, has)
+                                then.setdefault(str(was), []).append(tie)
+                                now.setdefault(str(has), []).append(tie)
+        left = Counter(map(_places, then.values()))
+        told: set[tuple[str, IgnoredPart]] = set()
+        for found in now.values():
+            if left[_places(found)] > 0:
+                left[_places(found)] -= 1
+            elif (found[0].topic, found[0].part) not in told:
+                told.update((each.topic, each.part) for each in found)
+                yield found[0].of(found, then[str(found[0].recorded)])
+
     def _of(self, topic: Topic) -> dict[tuple, EqualRecords]:
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = {}
             for expected in self._read(topic):
                 key = self.ignored.content(expected.record, topic.name)
+                expected.recorded_varying = self.ignored.varying(expected.record, topic.name)
                 found.setdefault(key, EqualRecords()).add(expected)
         return found
 

@@ -9,12 +9,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from itertools import islice
 
 from kproxy.exchange.words.wording import count
 from kproxy.replay.differences import (
     Meaning,
-    common_prefix_length,
     compared,
     differences,
     sentence,
@@ -22,9 +23,11 @@ from kproxy.replay.differences import (
     text_of,
     why,
 )
+from kproxy.replay.kinds import kind_of
 from kproxy.replay.loaded import Other
-from kproxy.replay.produced import Expected, Outcome, ProduceCheck
-from kproxy.replay.report import Report
+from kproxy.replay.places import Places, pairs, part_of, places_of
+from kproxy.replay.produced import Expected, Outcome, ProduceCheck, UnknownRecord
+from kproxy.replay.report import ClientDifference, Report
 from kproxy.replay.topics import Topic
 from kproxy.replay.unreadable import UnreadableBatch
 from kproxy.wire.payloads.decoding import decode
@@ -38,20 +41,75 @@ _NAMED_MAX = 3
 """Of a topic to which nothing was produced, at most this many records are named one by one."""
 _COMPARED_MAX = 1000
 """At most this many recorded records are searched for the closest one."""
+_INDEX = re.compile(r"\[\d+\]")
 
 
 def report_unknown(check: ProduceCheck, topic: Topic, partition: int, record: Record) -> None:
-    """Report a record without a match, and the closest unproduced one. Call this after all
-    records of its batch were matched."""
-    same = check.equal_to(topic, record)
-    again = same is not None and same.first_unproduced(None) is None
-    text = "" if check.report.full else _text(check, topic, partition, record, again)
-    check.report.add("not recorded", text, ADVICE)
+    """Report a record without a match, and the unproduced one that it belongs to, as far as that is
+    known. Call this after all records of its batch were matched."""
+    if check.report.full:
+        check.report.add("not recorded", "")
+        return
+    found = _surplus(check, topic, partition, record)
+    if found is None:
+        left = _left(check, topic, record)
+        now = _places_of(check, topic, record)
+        closest = pairs([now], _places(check, left)).get(0)
+        closest = left[closest] if closest is not None else None
+        found = _finding(check, topic, partition, record, closest)
+        check.unknown.append(UnknownRecord(topic, partition, record, found))
+    check.report.take(found)
+
+
+def _retell_unknown(check: ProduceCheck) -> None:
+    """Tell of all records without a match again, together: which recorded ones they belong to."""
+    told: dict[ClientDifference, ClientDifference] = {}
+    for each in check.unknown:
+        for one in check.expected(each.topic):
+            one.shown_as_closest = False
+    by_topic: dict[tuple[Topic, str], list[UnknownRecord]] = {}
+    for each in check.unknown:
+        by_topic.setdefault((each.topic, _kind(each.record)), []).append(each)
+    for (topic, _), unknown in by_topic.items():
+        left = _left(check, topic, unknown[0].record)
+        now = [_places_of(check, topic, each.record) for each in unknown]
+        found = pairs(now, _places(check, left))
+        for number, each in enumerate(unknown):
+            closest = left[found[number]] if number in found else None
+            again = _finding(check, topic, each.partition, each.record, closest)
+            told[each.finding] = again
+    check.report.retell(told)
+    check.unknown.clear()
+
+
+def _left(check: ProduceCheck, topic: Topic, record: Record) -> list[Expected]:
+    """Return the recorded records of a topic that are not produced, and that are no closest one."""
+    left = (
+        each
+        for each in check.expected(topic)
+        if not each.produced and not each.shown_as_closest and _kind(each.record) == _kind(record)
+    )
+    return list(islice(left, _COMPARED_MAX))
+
+
+def _places(check: ProduceCheck, left: Iterable[Expected]) -> list[Places]:
+    """Return the contents of recorded records by their places, without what is ignored."""
+    for each in left:
+        if each.places is None:
+            each.places = _places_of(check, each.topic, each.record)
+    return [each.places or {} for each in left]
+
+
+def _places_of(check: ProduceCheck, topic: Topic, record: Record) -> Places:
+    if isinstance(record, UnreadableBatch):
+        return {("value", ""): record.value, ("key", ""): None}
+    return places_of(*compared(record, topic.name, check.ignored, check.loaded.schemas))
 
 
 def report_unproduced(check: ProduceCheck, report: Report, reads_all: bool = True) -> None:
     """Report all records that were not produced, except those shown as the closest one. Unless it
     `reads_all` of the recording, a topic that nothing was produced to is only named."""
+    _retell_unknown(check)
     for each in check.undecoded:
         what = f"a Produce v{each.api_version} of {count(len(each.request_frame), 'byte')}"
         report.add("not produced", f"{what} {_why_undecoded(each)} did not come again", ADVICE)
@@ -78,16 +136,17 @@ def report_unproduced(check: ProduceCheck, report: Report, reads_all: bool = Tru
             report.add("not produced", what, ADVICE)
             continue
         for each in missing:
-            what = f"{_named(each)} {each.outcome.value}: {_shown(check, topic, each.record)}"
-            report.add("not produced", what, ADVICE)
+            text = _told(check, each)
+            like = f"{topic.name} {each.outcome.value}"
+            report.take(ClientDifference("not produced", text, ADVICE, like))
 
 
 def report_uncommitted(check: ProduceCheck) -> None:
     """Report all records that were produced, but not committed as they were when recorded."""
     for each in check.uncommitted():
-        what = f"{_named(each)} {each.outcome.value}; the recording has it committed"
-        what = f"{what}: {_shown(check, each.topic, each.record)}"
-        check.report.add("differs", what, ADVICE)
+        what = _told(check, each, "; the recording has it committed")
+        like = f"{each.topic.name} {each.outcome.value}"
+        check.report.take(ClientDifference("differs", what, ADVICE, like))
 
 
 def report_outside(check: ProduceCheck) -> None:
@@ -106,38 +165,79 @@ def report_outside(check: ProduceCheck) -> None:
         check.report.add("differs", f"{what}; recorded in one", ADVICE)
 
 
-def _text(check: ProduceCheck, topic: Topic, partition: int, record: Record, again: bool) -> str:
-    what = f"{topic.name}[{partition}]: the recording does not hold this {_kind(record)}"
-    shown = _shown(check, topic, record)
-    if again:
-        return f"{what} once more than it was produced before: {shown}"
+def report_ties(check: ProduceCheck) -> None:
+    """Report ids and the like that were not as equal, or as different, as when recorded."""
+    for tie in check.ties():
+        now, then = count(tie.records, "record"), count(tie.recorded_records, "record")
+        what = f"{tie.part.place} {tie.now} is in {now}; recorded: one in {then}"
+        if now == then:
+            what = f"{tie.part.place} {tie.now} is in other records than the recorded one"
+        check.report.add("differs", f"{tie.topic}: {what}", ADVICE)
+
+
+def _surplus(
+    check: ProduceCheck, topic: Topic, partition: int, record: Record
+) -> ClientDifference | None:
+    """Return what is to be said of a record that was recorded, but not once more, or refused."""
+    same, shown = check.equal_to(topic, record), _shown(check, topic, record)
+    if same is not None and same.first_unproduced(None) is None:
+        what = f"{topic.name}: the {_kind(record)} was produced once more than recorded: {shown}"
+        return ClientDifference("not recorded", what, ADVICE, f"{topic.name} more")
     refused = check.refused(topic, record)
     if refused is not None:
         was = f"was refused when recorded ({error_name(refused.error_code)}), and is taken now"
         where = f"{topic.name}[{partition}]: this {_kind(record)}"
-        return f"{where} {was}; --recorded-faults refuses it again: {shown}"
-    expected = check.expected(topic)
-    left = (
-        each
-        for each in expected
-        if not each.produced and not each.shown_as_closest and _kind(each.record) == _kind(record)
-    )
-    closest = _closest(left, partition, record)
+        text = f"{where} {was}; --recorded-faults refuses it again: {shown}"
+        return ClientDifference("not recorded", text, ADVICE)
+    return None
+
+
+def _finding(
+    check: ProduceCheck, topic: Topic, partition: int, record: Record, closest: Expected | None
+) -> ClientDifference:
+    """Return what is to be said of a record that is not recorded, and belongs to `closest`."""
+    shown, kind = _shown(check, topic, record), _kind(record)
     if closest is None:
-        return f"{what}, nor any other that is still to be produced there: {shown}"
-    at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
-    where = f"{topic.name}[{closest.partition}]{at}"
+        what = (
+            f"{topic.name}: the {kind} is not in the recording: {shown} ({topic.name}[{partition}])"
+        )
+        return ClientDifference("not recorded", what, ADVICE, f"{topic.name} new")
+    where = _where(closest)
+    closest.shown_as_closest = True
     if isinstance(record, UnreadableBatch):
-        closest.shown_as_closest = True
-        now, then = _shown(check, topic, record), _shown(check, topic, closest.record)
-        return f"{what}: {now}; the closest one, {where}, has other bytes: {then}"
+        then = _shown(check, topic, closest.record)
+        text = f"{topic.name}: the batch has other bytes: {shown}, recorded {then} {where}"
+        return ClientDifference("not recorded", text, ADVICE)
     now, of_now = compared(record, topic.name, check.ignored, check.loaded.schemas)
     then, of_then = compared(closest.record, topic.name, check.ignored, check.loaded.schemas)
-    closest.shown_as_closest = now.key == then.key or now.value == then.value
     found = list(differences(now, then, of_now, of_then))
-    if closest.partition != partition:
-        found.insert(0, ("partition", str(partition), str(closest.partition)))
-    return f"{what}; the closest one, {where}, differs in {sentence(found)}"
+    if closest.partition != partition and check.ignored.compares_partition(record, topic.name):
+        found.append(("partition", str(partition), str(closest.partition)))
+    text = f"{_subject(check, topic, record, now.key != then.key)} has {sentence(found)} {where}"
+    words = _words(places_of(now, of_now), places_of(then, of_then))
+    ignore = tuple(word for word in words if word)
+    advice = f"it may differ with --ignore {' '.join(ignore)}" if all(words) else ADVICE
+    like = " ".join([topic.name, *(_INDEX.sub("[*]", name) for name, _, _ in found)])
+    return ClientDifference("not recorded", text, advice, like, ignore, all(words))
+
+
+def _subject(check: ProduceCheck, topic: Topic, record: Record, other_key: bool = False) -> str:
+    if record.key is None or other_key:
+        return f"{topic.name}: a record"
+    meaning = _meanings(check, topic, record)["key"]
+    key = json_text(meaning.value) if isinstance(meaning, Decoded) else text_of(record.key)
+    return f"{topic.name}: the record of key {short(key)}"
+
+
+def _words(now: Places, then: Places) -> list[str]:
+    """Return for each place that differs the word with which it may, if it looks like that."""
+    differing = [place for place in {**then, **now} if now.get(place) != then.get(place)]
+    words: list[str] = []
+    for place in differing:
+        known = place in now and place in then
+        kind = kind_of([[now[place]], [then[place]]]) if known else None
+        words.append(part_of(place, kind).word if kind is not None else "")
+    return list(dict.fromkeys(words))
 
 
 def _meanings(check: ProduceCheck, topic: Topic, record: Record) -> dict[str, Meaning]:
@@ -148,31 +248,31 @@ def _meanings(check: ProduceCheck, topic: Topic, record: Record) -> dict[str, Me
 def _shown(check: ProduceCheck, topic: Topic, record: Record) -> str:
     if isinstance(record, UnreadableBatch):
         return record.text
+    return "key {key}, value {value}".format(**_texts(check, topic, record))
+
+
+def _texts(check: ProduceCheck, topic: Topic, record: Record) -> dict[str, str]:
     texts = {"key": text_of(record.key), "value": text_of(record.value)}
     for part, meaning in _meanings(check, topic, record).items():
         shown = json_text(meaning.value) if isinstance(meaning, Decoded) else texts[part]
         texts[part] = f"{short(shown)}{why(meaning)}"
-    headers = f", headers {short(str(record.headers))}" if record.headers else ""
-    return f"key {texts['key']}, value {texts['value']}{headers}"
+    return texts
 
 
-def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expected | None:
-    best, score = None, (-1, -1, -1)
-    for _, expected in zip(range(_COMPARED_MAX), among, strict=False):
-        other = expected.record
-        alike = (
-            2 * (other.key == record.key) + 2 * (other.value == record.value),
-            (other.headers == record.headers) + (expected.partition == partition),
-            common_prefix_length(other.value or b"", record.value or b""),
-        )
-        if alike > score:
-            best, score = expected, alike
-    return best
-
-
-def _named(expected: Expected) -> str:
+def _where(expected: Expected) -> str:
     at = f" at offset {expected.offset}" if expected.offset >= 0 else ""
-    return f"{expected.topic.name}[{expected.partition}]: the {_kind(expected.record)}{at}"
+    return f"({expected.topic.name}[{expected.partition}]{at})"
+
+
+def _told(check: ProduceCheck, expected: Expected, recorded: str = "") -> str:
+    """Return what has become of a recorded record."""
+    topic, record = expected.topic, expected.record
+    if isinstance(record, UnreadableBatch):
+        subject, shown = f"{topic.name}: the batch", record.text
+    else:
+        subject = _subject(check, topic, record).replace(": a ", ": the ")
+        shown = f"value {_texts(check, topic, record)['value']}"
+    return f"{subject} {expected.outcome.value}{recorded}: {shown} {_where(expected)}"
 
 
 def _why_undecoded(request: Other) -> str:

@@ -13,7 +13,12 @@ from kproxy.replay.call import Call
 from kproxy.replay.groups import commit_response, took_offsets
 from kproxy.replay.loaded import PartitionKey
 from kproxy.replay.produced import Expected
-from kproxy.replay.produced_report import report_outside, report_uncommitted, report_unknown
+from kproxy.replay.produced_report import (
+    report_outside,
+    report_ties,
+    report_uncommitted,
+    report_unknown,
+)
 from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Partition, Topic
 from kproxy.wire.protocol import codes, messages
@@ -296,6 +301,7 @@ def report_at_end(state: State) -> None:
         _report_unknown(state, producer)
     report_uncommitted(state.check)
     report_outside(state.check)
+    report_ties(state.check)
 
 
 def list_transactions(state: State, call: Call) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -19,8 +19,14 @@ class ClientDifference:
     "differs" (a frame, in strict mode)."""
     text: str
     """What happened, where, the closest recorded value, the field that differs."""
-    advice: str
+    advice: str = ""
     """The next step for the user."""
+    like: str = ""
+    """The same for differences of one kind, which are counted; "" for one that is like no other."""
+    ignore: tuple[str, ...] = ()
+    """The words (`ignored`) for what of it looks like ids or times."""
+    only_varies: bool = False
+    """True if that is all of it: to record again would not help."""
 
     def __str__(self) -> str:
         return f"{self.text}; {self.advice}" if self.advice else self.text
@@ -47,8 +53,15 @@ class Report:
 
     def add(self, kind: str, text: str, advice: str = "") -> None:
         """Add a finding."""
+        self.take(ClientDifference(kind, text, advice))
+
+    def take(self, finding: ClientDifference) -> None:
+        """Add a finding."""
         self.count += 1
-        finding = ClientDifference(kind, text, advice)
         if not self.full and finding not in self._kept:
             self._kept[finding] = None
             self.on_finding(finding)
+
+    def retell(self, told: Mapping[ClientDifference, ClientDifference]) -> None:
+        """Put others in the places of findings, now that more is known."""
+        self._kept = {told.get(each, each): None for each in self._kept}

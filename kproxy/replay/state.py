@@ -58,7 +58,7 @@ class State:
         settings, loaded = self.settings, self.loaded
         report = self.report if settings.compares_records else Report()
         loaded.schemas.own = settings.decoders
-        ignored = attrs.evolve(settings.ignored, schemas=loaded.schemas)
+        ignored = attrs.evolve(settings.ignored.with_words(loaded.learned), schemas=loaded.schemas)
         self.check = ProduceCheck(loaded, report, ignored)
         self.fetches = WaitingFetches()
         self.groups = ServedGroups(loaded, self.timers, self.respond)

@@ -57,14 +57,15 @@ def replay(
 
     `mode` ("state", "semantic"), `visible` ("causal", "all"; by default "all" with
     `expect="none"`, else "causal") and `timing` ("fast", "recorded", or a factor) are those of
-    `kproxy replay`. `ignore` lists differences of records that are ignored:
-    "partition", "header:NAME", "json:PATH". `users` are passwords by user name, for SCRAM.
+    `kproxy replay`. `ignore` lists parts of records that may differ:
+    "json:PATH", "header:NAME", "key", with a kind: "json:id:uuid". `users` are passwords by name.
 
     `compare` lists what may not differ: "records" (topic, partition, key, value and headers of each
     record that is produced; the partition only of records with a key), "order" (of the records of
     a key), "commits" (how far groups committed in the end), "transactions" (how they ended, with
     which groups' offsets), "consumed" (the records that were given out), "groups" (members and
-    their topics), or "all". The topics that a client names are always compared.
+    their topics), "isolation", "acknowledged" (that groups commit behind it), or "all". The
+    topics that a client names are always compared.
 
     `expect` says what must be repeated: "produced" (the recorded records, and what `compare`
     names), "all", or "none"; `unplayed="allow"` is `expect="none"`. With `fail_fast` a topic that
@@ -144,6 +145,19 @@ def record(
         config=None if config is None else Path(config),
     )
     return sessions.Session(session.begin, session.end)
+
+
+def learn(path: Path | str, others: Iterable[Path | str]) -> list[str]:
+    """Note in a recording what varies between it and others of runs that did the same: a replay
+    compares it by its kind. Return lines that say what was learned, and what may be data.
+
+    Raises:
+        RecordingError: a path is missing, or is no whole recording.
+    """
+    from kproxy.testing.learning import learn_from, learned_lines
+
+    learned = learn_from(Path(path), [Path(each) for each in others])
+    return list(learned_lines(learned, str(path)))
 
 
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:

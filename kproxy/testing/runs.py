@@ -44,11 +44,13 @@ from kproxy.recording.notices import Notices
 from kproxy.replay.report import ClientDifference
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
+from kproxy.testing.learning import learn_from, learned_lines
 from kproxy.testing.sessions import (
     Front,
     RecordingSession,
     Replay,
     ReplaySession,
+    as_argument,
     mismatch_text,
     refuse_torn,
 )
@@ -83,6 +85,14 @@ class CassetteRun:
     config: Path | None = None
     """The properties of a client, for TLS to real brokers."""
     front: Front = attrs.Factory(Front)
+    ignoring: Callable[[Sequence[str]], str] = as_argument
+    """Returns what is to be typed so that parts with these words (`replay.ignored`) may differ."""
+    rehearsals: list[Path] | None = None
+    """Recordings of runs before this one, to learn what varies; the next one's list."""
+    is_rehearsal: bool = False
+    """True if the recording of this run is only added to them."""
+    log: Callable[[str], object] = lambda text: None
+    """Called with lines on what was learned."""
     broker: Broker = attrs.field(init=False)
     _session: ReplaySession | RecordingSession = attrs.field(init=False)
     _folder: Path | None = attrs.field(default=None, init=False)
@@ -137,6 +147,11 @@ class CassetteRun:
         return self._folder / f"run{files.SUFFIX}"
 
     @property
+    def will_record(self) -> bool:
+        """True if this mode makes a recording to keep."""
+        return self.mode == "rewrite" or (self.mode == "once" and not self.path.exists())
+
+    @property
     def replays(self) -> bool:
         """True if the recording is the broker."""
         return isinstance(self._session, ReplaySession)
@@ -185,8 +200,8 @@ class CassetteRun:
         advice = [*self._seen()]
         if all(each.kind == "not produced" for each in found):
             advice.append('if it is only to read: --expect none (of a marker: expect="none")')
-        advice.append(f"if that is meant, record again: {self.again}")
-        return mismatch_text(found, self.shown, "\n".join(advice))
+        again = f"if that is meant, record again: {self.again}"
+        return mismatch_text(found, self.shown, advice, again, self.ignoring)
 
     def _seen(self) -> Iterator[str]:
         """Yield where this run is recorded, with the command that shows it."""
@@ -232,6 +247,10 @@ class CassetteRun:
             return None
         if outcome == "skipped" and self.path.exists():
             return None
+        if self.is_rehearsal and outcome in ("passed", "xfailed") and self.rehearsals is not None:
+            self._folder = None  # whose list it is removes it
+            self.rehearsals.append(made)
+            return None
         try:
             if outcome == "failed":
                 files.keep(made, failed)
@@ -241,6 +260,10 @@ class CassetteRun:
                 return None
             if self.mode == "once" and self.path.exists():
                 raise self._unkept(f"{self.shown} was recorded by another run meanwhile", made)
+            if self.rehearsals:
+                learned = learn_from(made, self.rehearsals)
+                for line in learned_lines(learned, self.shown):
+                    self.log(line)
             files.keep(made, self.path.resolve())
         except OSError as error:
             if self.replays:  # it is no reason to write where recordings are read only

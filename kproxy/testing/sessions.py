@@ -16,6 +16,7 @@ whatever happened in the block.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -347,7 +348,7 @@ class ReplaySession:
         """
         found = self.finish(settle=fine)
         if fine and found:
-            raise Mismatch(mismatch_text(found, self.how.paths[0], _ADVICE))
+            raise Mismatch(mismatch_text(found, self.how.paths[0], [], _AGAIN))
 
     def mismatch_number(self) -> int | None:
         """Return the number of the exchange of this run in which the first finding was made."""
@@ -366,16 +367,58 @@ class ReplaySession:
         return not self._report.count and self._machine.state.check.lacks_records
 
 
-_ADVICE = "if that is meant, record again: with kproxy.testing.record(BROKERS, PATH)"
+_AGAIN = "if that is meant, record again: with kproxy.testing.record(BROKERS, PATH)"
 
 
-def mismatch_text(found: Sequence[ClientDifference], path: Path | str, advice: str) -> str:
-    """Return findings as the text of a failed test."""
-    lines = [f"the client does not do what {path} holds:"]
-    lines += [f"  {each.kind}: {each.text}" for each in found[:_FINDINGS_SHOWN]]
-    if len(found) > _FINDINGS_SHOWN:
-        lines.append(f"  … and {len(found) - _FINDINGS_SHOWN} more")
-    return "\n".join([*lines, advice])
+def as_argument(words: Sequence[str]) -> str:
+    """Return words of what is ignored as an argument of `replay`, and of the marker."""
+    return f"ignore={json.dumps(words)}"
+
+
+def mismatch_text(
+    found: Sequence[ClientDifference],
+    path: Path | str,
+    advice: Sequence[str],
+    again: str,
+    ignoring: Callable[[Sequence[str]], str] = as_argument,
+) -> str:
+    """Return findings as the text of a failed test: what is different, in its first line; what is
+    like it, and what follows from it; where; and what to do. Ids and times that vary need
+    `ignoring`, all else can be recorded `again`."""
+    alike: dict[tuple[str, str], list[ClientDifference]] = {}
+    for number, each in enumerate(sorted(found, key=_rank)):
+        alike.setdefault((each.kind, each.like or f"{number}"), []).append(each)
+    lines: list[str] = []
+    groups = list(alike.values())
+    for first, *others in groups[:_FINDINGS_SHOWN]:
+        follows = lines and _rank(first) == 3 and _rank(groups[0][0]) < 2
+        lines.append(f"{'  it follows: ' if follows else '  ' if lines else ''}{_named(first)}")
+        lines += [f"    … and {len(others)} more like it"] if others else []
+    if len(groups) > _FINDINGS_SHOWN:
+        lines.append(f"  … and {len(groups) - _FINDINGS_SHOWN} more")
+    lines += [f"the client does not do what {path} holds", *advice]
+    if words := list(dict.fromkeys(word for each in found for word in each.ignore)):
+        lines.append(f"what looks like ids and times is new in each run: {ignoring(words)}")
+    if not all(each.only_varies for each in found):
+        lines.append(again)
+    return "\n".join(lines)
+
+
+_OF_RECORDS = frozenset({"not recorded", "not produced", "not served", "differs"})
+_FOLLOWING = frozenset({"order", "commits", "transactions", "consumed"})
+"""Aspects that differ where a record does."""
+
+
+def _rank(finding: ClientDifference) -> int:
+    """Return the place of a finding: what others follow from comes first."""
+    if finding.kind in _OF_RECORDS:
+        return int(finding.only_varies)
+    return 3 if finding.kind in _FOLLOWING else 2
+
+
+def _named(finding: ClientDifference) -> str:
+    """Return the text of a finding, with the name of its aspect."""
+    return finding.text if finding.kind in _OF_RECORDS else f"{finding.kind}: {finding.text}"
 
 
 def _notes(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:

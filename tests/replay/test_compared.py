@@ -17,7 +17,7 @@ from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import encode_batch
 from tests.exchange import making
-from tests.replay.making import Recorded, batch, produce
+from tests.replay.making import Recorded, batch, fetch, produce
 
 UUIDS = [f"{number}a1b2c3d-1111-4222-8333-444455556666" for number in range(4)]
 
@@ -116,6 +116,15 @@ class Did(Recorded):
         self.add(9, asked, messages.JoinGroupResponse(error_code=code), **changes)
         return self
 
+    def invoiced(self, value: str, at: int = 0) -> Did:
+        """Produced to another topic."""
+        kind = messages.ProduceResponse
+        placed = kind.PartitionProduceResponse(index=0, base_offset=at)
+        topic = kind.TopicProduceResponse(name="invoices", partition_responses=[placed])
+        self.add(9, produce(batch(value), topic="invoices"), kind(responses=[topic]))
+        self.number += 3  # what comes next comes after the response
+        return self
+
     def deleted_groups(self, *groups: str) -> Did:
         """Deleted groups."""
         response = messages.DeleteGroupsResponse
@@ -171,6 +180,7 @@ def test_what_is_not_repeated_at_all_is_missing() -> None:
             "the first: key 'k', 'a'"
         ),
         "?groups: group g: not repeated (recorded: classic, of app, subscribes to orders)",
+        "?isolation: topic orders, client app: not repeated (recorded: reads uncommitted records)",
     ]
 
 
@@ -208,7 +218,7 @@ LONG = "x" * 100
         (commits_after(1), commits_after(0),
          "commits: group g, orders[0]: committed after 1 record (recorded: none)"),
         (two("commit", "abort"), two("commit", "commit"),
-         "transactions: transactional id t: number 2: abort (recorded: commit)"),
+         "transactions: transactional id t: number 2: abort (recorded: none)"),
         (Did().wrote_in("t", "a", at=0).ended("t"), two("commit", "abort"),
          "?transactions: transactional id t: number 2: none (recorded: abort)"),
         (two("commit", "abort"), Did().wrote_in("t", "a", at=0).ended("t"),
@@ -459,3 +469,38 @@ def test_a_commit_past_the_end_is_told() -> None:
     for each in marked:  # the third offset may be the marker's
         each.added_partitions("t").ended("t")
     assert told(*marked) == []
+
+
+def test_a_commit_before_what_was_made_of_it_is_acknowledged_is_told() -> None:
+    def did(work: str) -> Did:
+        """c: commit all that was read; i: produce an invoice. The input is there before."""
+        found = Did().wrote("a", "b").read("a", "b")
+        for number, step in enumerate(work):
+            found = found.committed("g", work[: number + 1].count("c")) if step == "c" else found
+            found = found.invoiced(str(work[:number].count("i")), number) if step == "i" else found
+        return found
+
+    line = "acknowledged: group g, invoices: committed before the last record was acknowledged"
+    line += " (recorded: committed after the last record was acknowledged)"
+    assert told(did("cici"), did("icic")) == told(did("cici"), did("iicc")) == [line]
+    assert told(did("icic"), did("iicc")) == told(did("iicc"), did("icic")) == []
+    assert told(did("icic"), did("cici")) == [], "that is as good"
+
+
+def test_a_reader_of_uncommitted_records_is_told() -> None:
+    def read(level: int) -> Did:
+        found = Did().read("a")
+        found.entries[-2] = making.request(
+            "Fetch", 11, fetch({0: 0}, isolation_level=level), found.number
+        )
+        return found
+
+    line = "isolation: topic orders, client app: reads uncommitted records"
+    assert told(read(0), read(1)) == [f"{line} (recorded: reads committed records)"]
+    assert told(read(0), read(1), "isolation") == told(read(1), read(1)) == []
+
+
+def test_each_aspect_may_be_ignored_as_a_whole() -> None:
+    words = [each for each in ASPECTS if each != RECORDS]
+    assert ignored.parse(words).aspects == {*words}
+    assert told(Did(), all_of_it(), *words) == []

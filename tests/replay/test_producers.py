@@ -121,10 +121,9 @@ def findings(broker: Playing) -> list[str]:
     return [f"{each.kind}: {each.text}" for each in broker.report.findings]
 
 
-ABORTED = (
-    "differs: orders[0]: the record at offset 0 was produced in a transaction that was aborted"
-)
-OPEN = "differs: orders[0]: the record at offset 0 was produced in a transaction that never ended"
+OF_K = "differs: orders: the record of key 'k' was produced in a transaction"
+ABORTED = f"{OF_K} that was aborted"
+OPEN = f"{OF_K} that never ended"
 PLAIN = Recorded().metadata().produced(batch("a"))
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.replay import opening
-from kproxy.replay.ignored import Ignored
+from kproxy.replay.ignored import parse
 from kproxy.replay.settings import ReplaySettings
-from kproxy.wire.payloads.json_paths import parse
 from kproxy.wire.payloads.own import OwnDecoder
 from kproxy.wire.payloads.schemas import note_of
 from tests.replay.making import Playing, Recorded, batch
@@ -32,11 +31,11 @@ def findings(
     loaded = Recorded().metadata().produced(batch(was, key=key)).loaded
     for schema_id in (17, 18):
         loaded.note_schema(note_of([schema_id], making.SCHEMA))
-    left_out = Ignored(paths=tuple(map(parse, ignored)))
+    left_out = parse(f"json:{each}" for each in ignored)
     settings = ReplaySettings(ignored=left_out, decoders=decoders)
     playing = Playing(loaded, settings)
     playing.connect().produce(batch(now, key=key))
-    return [each.text.partition("differs in ")[2] for each in playing.report.findings]
+    return [each.text.partition(" has ")[2].rpartition(" (")[0] for each in playing.report.findings]
 
 
 @pytest.mark.parametrize(
@@ -45,16 +44,16 @@ def findings(
         (
             f'{ID}{{"amount": 12, "id": 1}}',
             f'{ID}{{"amount": 13, "id": 1}}',
-            "value.amount 13 (recorded: 12)",
+            "amount 13, recorded 12",
         ),
-        (f"{ID}1", f"{ID}2", "value 2 (recorded: 1)"),
-        (f"{ID}1", "\0\0\0\0\x121", "value JSON, schema 18 (recorded: JSON, schema 17)"),
+        (f"{ID}1", f"{ID}2", "value 2, recorded 1"),
+        (f"{ID}1", "\0\0\0\0\x121", "value JSON, schema 18, recorded JSON, schema 17"),
         (
             f"{ID}1",
             f"{UNKNOWN}1",
             (
                 r"value '\x00\x00\x00\x00c1' [schema 99 is not in the recording]"
-                r" (recorded: '\x00\x00\x00\x00\x111')"
+                r", recorded '\x00\x00\x00\x00\x111'"
             ),
         ),
     ],
@@ -68,7 +67,7 @@ def test_parts_of_decoded_values_are_left_out() -> None:
     assert findings(was, f'{ID}{{"items": [{{"id": 1}}], "at": 6}}', "at") == []
     assert findings(was, f'{ID}{{"items": [{{"id": 7}}], "at": 5}}', "items[*].id") == []
     assert findings(was, f'{ID}{{"items": [{{"id": 2}}], "at": 6}}', "at") == [
-        "value.items[0].id 2 (recorded: 1)"
+        "items[0].id 2, recorded 1"
     ]
 
 
@@ -78,9 +77,7 @@ def test_a_decoder_of_the_project_tells_the_part_and_what_is_left_out() -> None:
         return {"customer": customer, "at": at} if customer else None
 
     decoders = [OwnDecoder("decoder mine", lambda: decode)]
-    assert findings("ann 1", "ben 1", decoders=decoders) == [
-        'value.customer "ben" (recorded: "ann")'
-    ]
+    assert findings("ann 1", "ben 1", decoders=decoders) == ['customer "ben", recorded "ann"']
     assert findings("ann 1", "ann 2", "at", decoders=decoders) == []
 
 

@@ -55,9 +55,9 @@ def test_the_same_requests_get_the_same_responses_with_our_addresses() -> None:
     [
         (
             fetch({0: 5}, max_wait_ms=7),
-            ["request 2, Fetch v11", "max_wait_ms 7 (recorded: 500)", "fetch_offset 5"],
+            ["request 2, Fetch v11", "max_wait_ms 7, recorded 500", "fetch_offset 5"],
         ),
-        (fetch({0: 0, 1: 0}), ["topics[0].partitions[1] {", "(recorded: absent)"]),
+        (fetch({0: 0, 1: 0}), ["topics[0].partitions[1] {", ", recorded without"]),
         (METADATA, ["has Fetch v11; Metadata v11 came instead"]),
     ],
 )
@@ -71,7 +71,7 @@ def test_texts_that_differ_are_told_as_in_json() -> None:
     for group in ("g" * 90 + "-one", "h"):
         was.add(4, messages.HeartbeatRequest(group_id=group), messages.HeartbeatResponse())
     text = differing(was, (4, messages.HeartbeatRequest(group_id="g" * 90 + "-two")))
-    assert text.endswith(f'; group_id …{"g" * 19}-two" (recorded: …{"g" * 19}-one")')
+    assert text.endswith(f'; group_id …{"g" * 19}-two", recorded …{"g" * 19}-one"')
 
 
 def test_more_than_was_recorded_is_a_difference() -> None:

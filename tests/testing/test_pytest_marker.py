@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("outside_of_ci")
     [
         ("speed=1", "the marker kproxy takes recording=, *, not speed="),
         ("timing='slow'", "the marker kproxy: timing is 'fast', 'recorded' or a factor*"),
-        ("ignore=['key']", "the marker kproxy: 'key' cannot be ignored: give *"),
+        ("ignore=['keys']", "the marker kproxy: 'keys' cannot be ignored: give *"),
         ("'demo'", "the marker kproxy takes recording=, *, not 'demo'"),
         ("recording=7", "the marker kproxy: recording is a name, not 7"),
         ("recording=''", "the marker kproxy: recording is a name, not ''"),
@@ -69,7 +69,7 @@ def test_two_tests_share_a_recording(pytester: pytest.Pytester, mock_brokers: st
     for mode in ("once", "rewrite"):
         found = record(pytester, mock_brokers, mode)
         found.assert_outcomes(passed=2, failed=1)
-        found.stdout.fnmatch_lines([f"the client does not do what {place} holds:"])
+        found.stdout.fnmatch_lines([f"the client does not do what {place} holds"])
 
 
 def test_a_test_may_change_the_folder(pytester: pytest.Pytester, mock_brokers: str) -> None:

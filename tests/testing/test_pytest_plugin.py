@@ -85,14 +85,28 @@ def test_what_the_client_swallowed_fails_the_test_with_the_closest_record(
     found.assert_outcomes(failed=1)
     found.stdout.fnmatch_lines(
         [
-            f"the client does not do what {RECORDED} holds:",
-            "  not recorded: orders*; the closest one, orders* value 'two' (recorded: 'one')",
+            "orders: the record of key 'k' has value 'two', recorded 'one' (orders*",
+            f"the client does not do what {RECORDED} holds",
             "if that is meant, record again: pytest --kproxy-mode=rewrite *::test_produces",
             "*Captured kproxy call*",
             "*Produce v* orders* 1 record,*",
         ]
     )
     assert "object at 0x" not in found.stdout.str()
+
+
+def test_the_summary_names_what_differs_where_the_apps_own_assertion_came_first(
+    project: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project, mock_brokers).assert_outcomes(passed=1)
+    monkeypatch.setenv("VALUE", "two")
+    monkeypatch.setenv("FAIL", "1")
+    monkeypatch.setenv("COLUMNS", "300")
+    found = run(project, "--junitxml=found.xml")
+    said = "kproxy: orders: the record of key 'k' has value 'two', recorded 'one'*| *assert *"
+    found.stdout.fnmatch_lines([f"FAILED test_app.py::test_produces - {said}"])
+    xml = (project.path / "found.xml").read_text()
+    assert "<failure message=\"kproxy: orders: the record of key 'k' has value 'two'" in xml
 
 
 def test_a_topic_that_was_not_recorded_fails_the_test_whatever_is_allowed(
@@ -111,9 +125,7 @@ def test_a_topic_that_was_not_recorded_fails_the_test_whatever_is_allowed(
     )
     found = run(pytester)
     found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(
-        ["  not recorded: topic order is not in the recording (closest: orders)"]
-    )
+    found.stdout.fnmatch_lines(["topic order is not in the recording (closest: orders)"])
 
 
 def test_a_failed_test_leaves_its_recording_beside_the_good_one(
@@ -292,7 +304,7 @@ def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
     )
     found = run(pytester)
     found.assert_outcomes(failed=2, passed=3, skipped=1)
-    line = "  not produced: orders: none of its 12 recorded records; the first: "
+    line = "\norders: none of its 12 recorded records; the first: "
     assert found.stdout.str().count(line) == 2
     found.stdout.fnmatch_lines(["no exchange passed through kproxy"])
 
@@ -430,7 +442,7 @@ def test_the_three_pastes_of_the_manual(
     path.write_text(program.replace('{"state": "new"}', '{"state": "old"}'))
     found = run(pytester)
     found.assert_outcomes(failed=1)
-    (shown,) = re.findall(r"^  not recorded: .*$", section, re.MULTILINE)
+    (shown,) = re.findall(r"^orders: the record .*$", section, re.MULTILINE)
     pattern = re.sub(r"(\\\[|offset\\ )\d+", r"\1\\d+", re.escape(shown))
     assert re.search(f"^{pattern}$", found.stdout.str(), re.MULTILINE)
 
@@ -469,4 +481,4 @@ def test_records_are_decoded_by_a_decoder_of_the_project(pytester: pytest.Pytest
     )
     found = run(project)
     found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines("*the closest one, *value?2? 3 (recorded: *")
+    found.stdout.fnmatch_lines("*the record of key* has value?2? 3, recorded *")

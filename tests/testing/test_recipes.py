@@ -87,7 +87,7 @@ def test_a_recipe_is_green_and_red_when_the_app_does_otherwise(
     assert other != code
     red = replayed(orders, prepare(made(tmp_path / "red"), other), tmp_path / "red")
     assert red.returncode == UNMET, red.stdout + red.stderr
-    assert 'value.state "paid" (recorded: "new")' in red.stderr
+    assert 'state "paid", recorded "new"' in red.stderr
 
 
 def made(folder: Path) -> Path:

@@ -176,14 +176,14 @@ def test_a_loop_that_ends_ends_what_its_tasks_began() -> None:
 
 
 def test_leaving_tells_what_the_client_did_otherwise() -> None:
-    with pytest.raises(Mismatch, match=r"orders\[\d\]: the recording does not hold") as raised:
+    with pytest.raises(Mismatch, match=r"orders: the record of key '.*' has value") as raised:
         with replay(DEMO) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap})
             producer.produce("orders", key="customer-0", value="nothing of the kind")
             assert producer.flush(10) == 0, "the client itself sees no error"
     text = str(raised.value)
-    assert "value 'nothing of the kind' (recorded: '{" in text
-    assert text.count("not produced: ") == 11
+    assert "value 'nothing of the kind', recorded '{" in text
+    assert "… and 10 more like it" in text
 
 
 def test_what_is_wrong_in_the_block_is_what_comes_out_of_it() -> None:
@@ -247,7 +247,7 @@ def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="visible is 'causal' or 'all', not 'none'"):
         replay(DEMO, visible="none")
     with pytest.raises(ValueError, match="cannot be ignored"):
-        record("localhost:9092", ignore=["value"])
+        record("localhost:9092", ignore=["values"])
     with pytest.raises(ValueError, match="the port is missing"), record("localhost:"):
         pass
     with replay(DEMO, unplayed="allow") as broker, pytest.raises(RuleError, match="topics"):

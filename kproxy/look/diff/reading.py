@@ -11,6 +11,7 @@ One recording is compared with one, whatever their names are; of several, those 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -24,12 +25,13 @@ from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.items import Item, with_gaps
 from kproxy.look.diff.compare import ASPECTS, LATENCY_FACTOR, compare
-from kproxy.look.lines.meaning import own_words
+from kproxy.look.lines.meaning import learned_in, own_words
 from kproxy.look.lines.stream import Stream
+from kproxy.recording import RecordingError
 from kproxy.recording.notices import Notices
 from kproxy.recording.paths import Parts, by_recording, short_names
 from kproxy.replay.compared import Difference
-from kproxy.replay.ignored import Ignored, parse
+from kproxy.replay.ignored import Ignored
 
 
 @attrs.frozen
@@ -84,6 +86,9 @@ def _pair(
     on_progress: Callable[[int, Path, int], None],
 ) -> list[Difference]:
     words: list[str] = []
+    for path in (*before.paths, *after.paths):
+        with contextlib.suppress(RecordingError, OSError):  # reading it says what is wrong
+            words += learned_in(path).words
 
     def on_note(note: Note) -> None:
         notices.note(note)
@@ -95,7 +100,7 @@ def _pair(
         items = with_gaps(partial(_read, stream), on_note)
         first = next(items, None)  # the notes before it say what to ignore
         sides.append(iter(()) if first is None else itertools.chain([first], items))
-    ignored = how.ignored.besides(parse(words))
+    ignored = how.ignored.besides(Ignored().with_words(words))
     return compare(sides[0], sides[1], ignored, how.aspects, how.latency_factor)
 
 

@@ -89,7 +89,9 @@ class UnmatchedRecords:
     def add(self, side: int, client: str, record: TopicRecord) -> None:
         """Take a record that a client produced, or that the first client got."""
         digest = hash(meaning_text.record(record, self.ignored))
-        partition = record.partition if self.ignored.compares_partition(record) else None
+        partition = (
+            record.partition if self.ignored.compares_partition(record, record.topic) else None
+        )
         if not record.produced:
             self._count(side, (Scope(record.topic, None, None), digest), record)
             return
@@ -172,14 +174,20 @@ class UnmatchedRecords:
             compared(each, each.topic, self.ignored, each.schemas) for each in (before, after)
         )
         of = "" if before.key is None else f" of key {short(text_of(before.key))}"
-        if before.partition != after.partition and self.ignored.compares_partition(before):
+        if before.partition != after.partition and self.ignored.compares_partition(
+            before, before.topic
+        ):
             places = str(before.partition), str(after.partition)
             yield Difference("", "", *places, f"partition{of}")
         for part, now, then in differences(new, old, of_new, of_old):
             yield Difference("", "", then, now, f"{part}{of}")
 
     def _text(self, record: TopicRecord) -> str:
-        where = f"[{record.partition}] " if self.ignored.compares_partition(record) else ""
+        where = (
+            f"[{record.partition}] "
+            if self.ignored.compares_partition(record, record.topic)
+            else ""
+        )
         return f"{where}{meaning_text.record(record, self.ignored)}"
 
 

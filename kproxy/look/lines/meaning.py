@@ -32,6 +32,7 @@ from kproxy.history.items import Item, with_gaps
 from kproxy.history.transactions import OPEN
 from kproxy.look.lines import meaning_text
 from kproxy.printable import printable
+from kproxy.recording.file import RecordingFile
 from kproxy.recording.paths import by_recording
 from kproxy.replay.facts import (
     Fact,
@@ -41,8 +42,11 @@ from kproxy.replay.facts import (
     is_any_partition,
     positions,
     without_random_ids,
+    without_repeats,
 )
 from kproxy.replay.ignored import Ignored, parse
+from kproxy.replay.learned import EVENT as LEARNED
+from kproxy.replay.learned import Learned, of_note
 
 PREPARING_APIS = frozenset(
     {
@@ -128,7 +132,7 @@ class RecordingMeaning:
         for name, group in sorted(self.behaviour.groups.items()):
             yield from self._group_lines(name, group)
         for name, begun in sorted(self.behaviour.transactions.items()):
-            ended = [end for each in begun if (end := end_text(each)) != OPEN]
+            ended = without_repeats(end for each in begun if (end := end_text(each)) != OPEN)
             if ended:
                 yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
         for client, requests in sorted(self._requests.items()):
@@ -188,6 +192,16 @@ def own_words(note: Note) -> list[str]:
     return list(note.body.get("ignore") or ()) if is_setting else []
 
 
+def learned_in(path: Path) -> Learned:
+    """Return what a recording says that varies (`replay.learned`), which stands at its end.
+
+    Raises: RecordingError; OSError.
+    """
+    with RecordingFile(path) as file:
+        bodies = [note.body for note in file.events(LEARNED)]
+    return of_note(bodies[-1]) if bodies else Learned()
+
+
 def _partitions(topic: TopicUse) -> str:
     return count(topic.partition_count, "partition") if topic.partition_count else ""
 
@@ -216,6 +230,7 @@ def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str
 def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
     meaning = RecordingMeaning(Ignored() if ignored is None else ignored)
     incomplete: list[str] = []
+    words: list[str] = []
 
     def on_note(note: Note) -> None:
         event = note.body.get("event")
@@ -226,10 +241,14 @@ def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
                 meaning.ignored = parse(own_words(note))
             except ValueError as error:
                 incomplete.append(f"nothing is ignored: {error}")
+        elif event == LEARNED:
+            words[:] = of_note(note.body).words
+            if ignored is None:
+                meaning.ignored = meaning.ignored.with_words(words)
         elif event in ("torn", "lost", "unread"):
             incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
 
     for item in with_gaps(lambda told: recording.read(files, told=told), on_note):
         meaning.add(item)
-    for line in (*meaning.lines(), *incomplete):
+    for line in (*(f"varies {word}" for word in words), *meaning.lines(), *incomplete):
         yield printable(line)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 Path = tuple[str | int | None, ...]
@@ -72,11 +72,12 @@ def parts(value: Any, path: Path) -> Iterator[Any]:
         yield from parts(value[key], path[1:])
 
 
-def remove(value: Any, path: Path) -> bool:
-    """Set the parts of a value at a path to None; return whether there were any."""
+def replace(value: Any, path: Path, new: Callable[[Any], Any]) -> bool:
+    """Replace the parts of a value at a path by what `new` makes of each; return whether there were
+    any."""
     step, rest = path[0], path[1:]
     # All of them, for any() would stop at the first.
-    return sum(_remove_at(value, key, rest) for key in _keys(value, step)) > 0
+    return sum(_replace_at(value, key, rest, new) for key in _keys(value, step)) > 0
 
 
 def _keys(value: Any, step: str | int | None) -> Iterable[Any]:
@@ -88,21 +89,24 @@ def _keys(value: Any, step: str | int | None) -> Iterable[Any]:
     return ()
 
 
-def _remove_at(value: Any, key: Any, rest: Path) -> bool:
+def _replace_at(value: Any, key: Any, rest: Path, new: Callable[[Any], Any]) -> bool:
     if rest:
-        return remove(value[key], rest)
-    value[key] = None
+        return replace(value[key], rest, new)
+    value[key] = new(value[key])
     return True
 
 
-def without(data: bytes | None, paths: Iterable[Path]) -> bytes | None:
-    """Return a value without the parts at the paths, as bytes; equal rests give equal bytes."""
+def replaced(
+    data: bytes | None, parts: Iterable[tuple[Path, Callable[[Any], Any]]]
+) -> bytes | None:
+    """Return a value in which the parts at these paths are replaced, as bytes; equal rests give
+    equal bytes."""
     if not data or data[:1] not in b'{[ \t\r\n"':
         return data
     try:
         value = json.loads(data)
-        removed = [remove(value, path) for path in paths]
-        if not any(removed):
+        found = [replace(value, path, new) for path, new in parts]
+        if not any(found):
             return data
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     except (ValueError, RecursionError):

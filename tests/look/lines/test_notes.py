@@ -211,6 +211,9 @@ ROWS = {
         notes.removed(AT, "5eed", 1, 12, "--keep 1GiB"), gone, "parts 1 to 12 were removed by --ke"
     ),
     "ignored": Row(notes.ignored(AT, ["partition"]), compared, "ignored"),
+    "learned": Row(
+        notes.learned(AT, {"event": "learned", "varies": [{"word": "key"}]}), compared, "ignored"
+    ),
     "pending": Row(
         notes.pending(
             AT, [ExchangeRow(2, AT, connection=1, api_key=12, request_bytes=40, fault_ns=0)]

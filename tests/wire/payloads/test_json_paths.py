@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.wire.payloads.json_paths import parse, without
+from kproxy.wire.payloads.json_paths import parse, replaced
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab"), inner, max_size=3),
     max_leaves=8,
 )
+
+
+def without(data: bytes | None, paths: tuple) -> bytes | None:
+    """A value without the parts at paths."""
+    return replaced(data, [(each, lambda part: None) for each in paths])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""The places of a record, and which records belong together: those that differ in fewest places.
+
+::
+
+    record ─▶ places_of ─▶ {("json", "total"): 12.0, ("header", "trace"): b"…", …}
+                                      │
+    records now, and recorded ones ───┴─▶ pairs: the nearest first
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from kproxy.replay.differences import Meaning, common_prefix_length
+from kproxy.replay.ignored import IgnoredPart
+from kproxy.replay.kinds import Kind
+from kproxy.wire.payloads.json_paths import objects_of
+from kproxy.wire.payloads.meaning import Decoded
+from kproxy.wire.protocol.record_batch import Record
+
+Place = tuple[str, str]
+"""The first word of an ignored part that it would be, and the name."""
+Places = dict[Place, Any]
+
+_INDEX = re.compile(r"\[\d+\]")
+_PLACES_MAX = 10_000
+_ABSENT = object()
+
+
+def places_of(record: Record, meanings: Mapping[str, Meaning]) -> Places:
+    """Return the contents of a record, by their places."""
+    found: Places = {}
+    for what, json_what, data in (
+        ("key", "key-json", record.key),
+        ("value", "json", record.value),
+    ):
+        meaning = meanings[what]
+        inner = meaning.value if isinstance(meaning, Decoded) else objects_of(data)
+        try:
+            found.update(islice(_flat(json_what, "", inner), _PLACES_MAX) if inner else ())
+        except RecursionError:
+            inner = None
+        if not inner:
+            found[what, ""] = data
+    for name, content in record.headers:
+        place = ("header", name)
+        found[place] = (*found[place], content) if place in found else (content,)
+    return {place: one[0] if place[0] == "header" and len(one) == 1 else one
+            for place, one in found.items()}  # fmt: skip
+
+
+def _flat(what: str, path: str, value: Any) -> Any:
+    """Yield the parts of a plain value that have none themselves, by their paths."""
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            yield from _flat(what, f"{path}.{name}" if path else str(name), each)
+    elif isinstance(value, list) and value:
+        for index, each in enumerate(value):
+            yield from _flat(what, f"{path}[{index}]", each)
+    else:
+        yield (what, path), value
+
+
+def part_of(place: Place, kind: Kind, topic: str = "") -> IgnoredPart:
+    """Return the ignored part that a place is, of whichever index of lists."""
+    what, name = place
+    return IgnoredPart(what, name if what == "header" else _INDEX.sub("[*]", name), kind, topic)
+
+
+def distance(now: Places, then: Places) -> tuple[int, int]:
+    """Return in how many places two records differ, and, of those alike, how early their values."""
+    differing = sum(
+        now.get(place, _ABSENT) != then.get(place, _ABSENT) for place in {**then, **now}
+    )
+    values = [each.get(("value", "")) for each in (now, then)]
+    alike = common_prefix_length(values[0] or b"", values[1] or b"")
+    return differing, -alike
+
+
+def pairs(now: Sequence[Places], then: Sequence[Places]) -> dict[int, int]:
+    """Return which of the recorded records each one belongs to, by their numbers: together they
+    differ in few places, and those that differ in all of them belong to none."""
+    near = sorted(
+        (*distance(one, other), here, there)
+        for here, one in enumerate(now)
+        for there, other in enumerate(then)
+    )
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for differing, alike, here, there in near:
+        something = differing < len({**now[here], **then[there]}) or alike
+        if something and here not in found and there not in taken:
+            found[here] = there
+            taken.add(there)
+    return found
