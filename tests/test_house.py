@@ -40,6 +40,7 @@ ROOMS = [
     "look/why",
     "look/pictures",
     "look/report",
+    "look/diff",
     "look/page",
     "spark",
     "analyze",

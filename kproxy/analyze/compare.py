@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from kproxy.analyze.place import Place
-from kproxy.exchange.histogram import PERCENTILES
-from kproxy.look.report.significance import SIGNIFICANT, difference, sigmas
+from kproxy.look.report.significance import latency_of, sigmas, worst
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +39,7 @@ def differences(spark: SparkSession, folder: Place, baseline: Place) -> list[dic
         old_count, old_errors = old_counts.get(key, (0, 0))
         row: dict[str, Any] = {"api": key[0], "topic": key[1], "count": count}
         row |= {"baseline_count": old_count}
-        for name in PERCENTILES:
-            row |= difference(new[key], old[key], name)
+        row |= latency_of(new[key], old[key])
         row |= {"errors": errors / (count or 1), "baseline_errors": old_errors / (old_count or 1)}
         row["errors_sigma"] = sigmas(errors, count, old_errors, old_count)
         found.append(row)
@@ -50,14 +48,7 @@ def differences(spark: SparkSession, folder: Place, baseline: Place) -> list[dic
 
 def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
     """Return the rows that are significantly slower by more than a factor in p50, p95 or p99."""
-    return [
-        row
-        for row in found
-        if any(
-            (row[f"{name}_ratio"] or 0) > factor and row[f"{name}_sigma"] >= SIGNIFICANT
-            for name in ("p50", "p95", "p99")
-        )
-    ]
+    return [row for row in found if worst(row, factor, or_quicker=False)]
 
 
 def _read(

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kproxy.commands import signals
 from kproxy.commands.options import UsageError, declare, new_file
-from kproxy.commands.output import code_of, discard_output, fail
+from kproxy.commands.output import code_of, discard_output, fail, signals_raised
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 
@@ -142,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.spark import SparkError
 
     try:
-        with tempfile.TemporaryDirectory(prefix="kproxy-analyze-") as folder, signals.raised():
+        with tempfile.TemporaryDirectory(prefix="kproxy-analyze-") as folder, signals_raised():
             return _analyze(options, Path(folder))
     except (SparkError, RecordingError, OSError) as error:
         return fail(f"kproxy analyze: {error}", code_of(error))
@@ -189,7 +188,7 @@ def _with_spark(
         config["spark.local.dir"] = str(temporary)  # on a cluster, workers have their own
     if size < _FEW_BYTES:
         config |= _FEW_ROWS
-    with signals.raised(stop_spark), signals_kept():
+    with signals_raised(stop_spark), signals_kept():
         on_status("starting Spark")
         log = temporary / "spark.log"
         spark = session_without_format(options.master, config, log, size < _SHORT_BYTES)

@@ -36,10 +36,12 @@ from kproxy.commands.options import UsageError, declare
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
+    from kproxy.replay.ignored import Ignored
     from kproxy.replay.report import ClientDifference
     from kproxy.replay.settings import Expect, ReplaySettings
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Front
+    from kproxy.wire.payloads.json_paths import Path as JsonPath
 
 _USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
 _SHOWN = 10
@@ -67,6 +69,29 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_ignore_options(add: Callable[..., object]) -> None:
+    """Add the options of what may differ in records."""
+    declare(
+        add,
+        """
+        --partitions {keyed,always,never} = keyed  of which produced records the partition must be
+            the recorded one: of those with a key, always, never (default %(default)s)
+        --ignore-header NAME …  a record header that may differ, and not be missing; may be repeated
+        --ignore-json PATH …  a part of values, JSON or decoded, that may differ, and not be
+            missing, such as created_at or items[*].id; may be repeated
+        """,
+        ignore_json=_json_path,
+    )
+
+
+def ignored(options: argparse.Namespace) -> Ignored:
+    """Return what may differ in records."""
+    from kproxy.replay.ignored import Ignored, Partitions
+
+    headers, paths = frozenset(options.ignore_header), tuple(options.ignore_json)
+    return Ignored(Partitions(options.partitions), headers, paths)
+
+
 def add_cassette_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of recording with a command."""
     group = parser.add_argument_group("recording the command")
@@ -83,6 +108,12 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
             TF_BUILD)
         """,
     )
+
+
+def _json_path(text: str) -> JsonPath:
+    from kproxy.wire.payloads.json_paths import parse
+
+    return parse(text)
 
 
 def _aspects(text: str) -> frozenset[str]:

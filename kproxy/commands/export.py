@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from kproxy.commands import signals
 from kproxy.commands.options import (
     UsageError,
     add_files_and_filter,
@@ -14,7 +13,7 @@ from kproxy.commands.options import (
     files_and_filter,
     local_file,
 )
-from kproxy.commands.output import fail
+from kproxy.commands.output import fail, signals_raised
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.page.one_file import SecretsError, page_writer
 
     try:
-        with signals.raised(), reading("export", files) as progress:
+        with signals_raised(), reading("export", files) as progress:
             stream = Stream(files, wanted, on_progress=progress.update)
             write = page_writer(options.with_secrets) if page else None
             exported = export(stream, options.to, write)

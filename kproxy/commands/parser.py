@@ -91,6 +91,14 @@ COMMANDS = {
             "kproxy why capture.mcap client_id:shop",
         ),
     ),
+    "diff": Command(
+        "compare two recordings by what they mean: records, groups, errors, latency, …",
+        "recordings",
+        (
+            "kproxy diff before.mcap after.mcap",
+            "kproxy diff monday tuesday --compare records,errors --html differences.html",
+        ),
+    ),
     "web": Command(
         "show recordings in a browser",
         "web",

@@ -14,7 +14,9 @@ from kproxy.commands import options as kinds
 from kproxy.commands.checked import (
     add_cassette_options,
     add_check_options,
+    add_ignore_options,
     expected,
+    ignored,
     is_checked,
     not_repeated,
     run_checked,
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from kproxy.replay.report import Report
     from kproxy.replay.settings import ReplaySettings
     from kproxy.testing.sessions import Front
-    from kproxy.wire.payloads.json_paths import Path as JsonPath
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -106,8 +107,6 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
         --visible {all,causal}  when consumers see records that were produced through the proxy: all
             of them from the start, or causal: each when it is produced again (default: causal where
             they must be repeated, see --expect; else all)
-        --partitions {keyed,always,never} = keyed  of which produced records the partition must be
-            the recorded one: of those with a key, always, never (default %(default)s)
         --timing fast|recorded|FACTOR = fast  how long responses take: nothing, as long as the
             recorded brokers took, or so many times that (0.5, 10); waiting for records or members
             is not part of it (default %(default)s)
@@ -115,13 +114,10 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
             cluster, throttling, lost connections, and what fault rules did, each at the same
             request of its kind (by default only what the cluster's state makes of itself goes
             wrong)
-        --ignore-header NAME …  a record header that may differ, and not be missing; may be repeated
-        --ignore-json PATH …  a part of values, JSON or decoded, that may differ, and not be
-            missing, such as created_at or items[*].id; may be repeated
         """,
         timing=_timing,
-        ignore_json=_json_path,
     )
+    add_ignore_options(group.add_argument)
 
 
 def _user(text: str) -> tuple[str, str]:
@@ -130,12 +126,6 @@ def _user(text: str) -> tuple[str, str]:
     if not (name and colon):
         raise ValueError("give NAME:PASSWORD")  # it may be a password: it is not echoed
     return name, password
-
-
-def _json_path(text: str) -> JsonPath:
-    from kproxy.wire.payloads.json_paths import parse
-
-    return parse(text)
 
 
 def _timing(text: str) -> float:
@@ -289,7 +279,6 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
 
 def _settings(options: argparse.Namespace) -> ReplaySettings:
     """Return how it answers; its place is its own, or that of kproxy in front of it."""
-    from kproxy.replay.ignored import Ignored, Partitions
     from kproxy.replay.settings import Mode, ReplaySettings, Visible
 
     if options.mode == "strict":
@@ -300,11 +289,7 @@ def _settings(options: argparse.Namespace) -> ReplaySettings:
     return ReplaySettings(
         mode=Mode(options.mode),
         visible=Visible(options.visible) if options.visible else expected(options).visible,
-        ignored=Ignored(
-            Partitions(options.partitions),
-            frozenset(options.ignore_header),
-            tuple(options.ignore_json),
-        ),
+        ignored=ignored(options),
         users=dict(options.user),
         held_bytes_max=options.held_bytes_max,
         idle_seconds=options.idle_timeout,

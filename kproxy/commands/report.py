@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from kproxy.commands import signals
 from kproxy.commands.options import new_file
+from kproxy.commands.output import signals_raised
 from kproxy.printable import printable
 
 EPILOG = """
@@ -38,12 +38,11 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.exchange.words.wording import count
     from kproxy.look.lines.progress import reading
     from kproxy.look.report.light import light_data
-    from kproxy.look.report.page import page
-    from kproxy.look.report.writing import check_target, write_report
+    from kproxy.look.report.page import check_target, page, write_report
 
     out: Path = options.out
     check_target(out)
-    with signals.raised(), reading("report", options.files) as progress:
+    with signals_raised(), reading("report", options.files) as progress:
         data = light_data(options.files, progress.update, pictured=True)
         write_report(out, page(data, options.files))
     for notice in data.notices:

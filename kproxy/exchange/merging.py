@@ -11,6 +11,7 @@ Invariant: the sum of parts does not depend on their order, nor on how they were
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -66,3 +67,24 @@ def by_key(rule: Rule) -> Rule:
 def kept(one: Value, _: Value) -> Value:
     """The rule of what is the same in all parts."""
     return one
+
+
+Spans = list[tuple[int, int]]
+"""Spans in order, the end of each excluded; none joins the next."""
+
+
+def joined(spans: Spans, more: Spans) -> Spans:
+    """Return spans with more of them."""
+    for start, end in more:
+        first = bisect.bisect_left(spans, start, key=lambda each: each[1])
+        last = bisect.bisect_right(spans, end, key=lambda each: each[0])
+        for begun, ended in spans[first:last]:
+            start, end = min(start, begun), max(end, ended)
+        spans[first:last] = [(start, end)]
+    return spans
+
+
+def contains(spans: Spans, at: int) -> bool:
+    """Return whether one of the spans has this number."""
+    index = bisect.bisect_right(spans, at, key=lambda each: each[0]) - 1
+    return index >= 0 and at < spans[index][1]

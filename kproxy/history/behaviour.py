@@ -6,21 +6,23 @@
                              ├─ groups: what they subscribed to, how far they committed
                              └─ transactions, and how they ended
 
-It has the records, which a `History` leaves out; `replay.facts` says what of it is the same in
-another run. Requests that were refused have changed nothing, and are not in it. What a transaction
-holds counts as it ended: an aborted one has committed no offsets, nor has one that was open when a
-part of the recording is missing.
+It has the records, which a `History` leaves out, or gives each to `on_record` and keeps spans of
+their offsets only; `replay.facts` says what of it is the same in another run. Requests that were
+refused have changed nothing, and are not in it. What a transaction holds counts
+as it ended: an aborted one has committed no offsets, nor has one that was open when a part of the
+recording is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
 from kproxy.exchange import delivered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.merging import Spans, contains, joined
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.history.events import events
 from kproxy.history.items import Gap, Item
@@ -33,8 +35,8 @@ _KINDS = {"JoinGroup": "classic", "ConsumerGroupHeartbeat": "consumer"}
 
 _IDS_MAX = 1_000_000
 """A comparison needs each transaction."""
-Place = tuple[int, int, int]
-"""How often the topic was deleted before, partition, and offset."""
+Log = tuple[int, int]
+"""How often the topic was deleted before, and partition."""
 
 
 @attrs.frozen(eq=False)
@@ -58,30 +60,69 @@ class TopicUse:
     partition_count: int = 0
     """0 if the exchanges do not show it."""
     produced: list[Produced] = attrs.Factory(list)
-    """In the order in which brokers took them."""
-    placed: dict[Place, Produced] = attrs.Factory(dict)
-    """The produced records whose offsets are known."""
-    fetched: dict[Place, TopicRecord] = attrs.Factory(dict)
-    """Records that consumers got."""
+    """Records in the order in which brokers took them."""
+    fetched: list[tuple[Log, TopicRecord]] = attrs.Factory(list)
+    """Records that consumers got, each once."""
+    written: dict[Log, list[tuple[int, int, Transaction | None]]] = attrs.Factory(dict)
+    """Spans of the offsets that brokers gave to produced records, each in one transaction or none,
+    in the order in which they were given."""
+    read: dict[Log, Spans] = attrs.Factory(dict)
+    """Offsets of the records that consumers got."""
+    sample: TopicRecord | None = None
+    """One of its records: one without a key, if there is any."""
     consumers: set[str] = attrs.Factory(set)
     deletions: int = 0
     """How often it was deleted: offsets begin again."""
 
-    def produce(self, produced: Produced) -> None:
-        """Take a record that a broker took."""
-        record = produced.record
-        if record.offset is not None:
-            self.placed[self.deletions, record.partition, record.offset] = produced
-        self.produced.append(produced)
+    def take(self, record: TopicRecord) -> Log:
+        """Take a record of the topic; return its log."""
+        if self.sample is None or (record.key is None and self.sample.key is not None):
+            self.sample = record
+        return self.deletions, record.partition
 
-    def records_by_offset(self) -> dict[tuple[int, int], TopicRecord]:
-        """Return the records whose offsets are known, without those of aborted transactions and of
-        before the topic was deleted."""
-        found = dict(self.fetched)
-        for place, each in self.placed.items():
-            if each.end != ABORTED:
-                found[place] = each.record
-        return {place[1:]: one for place, one in found.items() if place[0] == self.deletions}
+    def write(self, record: TopicRecord, transaction: Transaction | None) -> None:
+        """Take a record that a broker took."""
+        log, at = self.take(record), record.offset
+        if at is None:
+            return
+        spans = self.written.setdefault(log, [])
+        start = at
+        if spans and spans[-1][1] == at and spans[-1][2] is transaction:
+            start, *_ = spans.pop()
+        spans.append((start, at + 1, transaction))
+
+    def fetch(self, record: TopicRecord) -> Log | None:
+        """Take a record that a consumer got; return its log, None if one had got it before."""
+        log, at = self.take(record), record.offset or 0
+        spans = self.read.setdefault(log, [])
+        if contains(spans, at):
+            return None
+        joined(spans, [(at, at + 1)])
+        return log
+
+    def found_before(self) -> list[TopicRecord]:
+        """Return the kept records that consumers got, and that nobody has produced."""
+        written = {
+            log: joined([], [span[:2] for span in spans]) for log, spans in self.written.items()
+        }
+        return [
+            record
+            for log, record in self.fetched
+            if not contains(written.get(log, []), record.offset or 0)
+        ]
+
+    def known_offsets(self) -> dict[int, Spans]:
+        """Return the offsets of known records by partition, without those of aborted transactions
+        and of before the topic was deleted."""
+        found: dict[int, Spans] = {}
+        for (deletions, partition), spans in self.written.items():
+            kept = [span[:2] for span in spans if not (span[2] and span[2].end == ABORTED)]
+            if deletions == self.deletions:
+                joined(found.setdefault(partition, []), kept)
+        for (deletions, partition), spans in self.read.items():
+            if deletions == self.deletions:
+                joined(found.setdefault(partition, []), spans)
+        return {partition: spans for partition, spans in found.items() if spans}
 
 
 @attrs.define(eq=False)
@@ -100,6 +141,9 @@ class GroupUse:
 class Behaviour:
     """Collects what exchanges show."""
 
+    on_record: Callable[[str, TopicRecord], None] | None = None
+    """Called with each record that a broker took, or that consumers got, and the client; None: the
+    topics keep them."""
     topics: dict[str, TopicUse] = attrs.Factory(dict)
     groups: dict[str, GroupUse] = attrs.Factory(dict)
     transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
@@ -177,11 +221,20 @@ class Behaviour:
         name = getattr(exchange.request, "transactional_id", None)
         transaction = self._followed.ids[name].at(ref, None) if taken and name else None
         for record in delivered.records_in(exchange, taken):
-            produced = Produced(exchange.client_id or "", record, transaction)
-            self.topic(record.topic).produce(produced)
+            topic, client = self.topic(record.topic), exchange.client_id or ""
+            topic.write(record, transaction)
+            if self.on_record is None:
+                topic.produced.append(Produced(client, record, transaction))
+            else:
+                self.on_record(client, record)
 
     def _fetch(self, exchange: Exchange) -> None:
         for record in delivered.consumed_by(exchange):
-            topic = self.topic(record.topic)
-            topic.consumers.add(exchange.client_id or "")
-            topic.fetched[topic.deletions, record.partition, record.offset or 0] = record
+            topic, client = self.topic(record.topic), exchange.client_id or ""
+            topic.consumers.add(client)
+            if (log := topic.fetch(record)) is None:
+                continue
+            if self.on_record is None:
+                topic.fetched.append((log, record))
+            else:
+                self.on_record(client, record)

@@ -28,6 +28,7 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import attrs
 import trio
 
 from kproxy.defects import defect
@@ -39,11 +40,10 @@ from kproxy.net.dial import Dialled, Unreachable, dial_again, probe, why
 from kproxy.net.handshake import HandshakeFailed, plaintext, tls_failure
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
-from kproxy.net.readiness import READ, WRITE, Readiness
 from kproxy.net.recorder import Recorder
 from kproxy.net.security import PLAINTEXT, Security
 from kproxy.net.transport import Transport
-from kproxy.net.turns import NEVER, Alarm, Turns
+from kproxy.net.turns import NEVER, READ, WRITE, Alarm, Readiness, Turns
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -62,7 +62,7 @@ from kproxy.proxy.actions import (
     Unlisten,
 )
 from kproxy.proxy.authenticate import LoginFailed
-from kproxy.proxy.machine import Machine, unperformed
+from kproxy.proxy.machine import Accepted, Machine, unperformed
 
 CLOSE_SECONDS = 5.0
 _LINGER_SECONDS = 1.0
@@ -182,49 +182,40 @@ class Pump:
     def _begin_handshake(self, stream: trio.SocketStream, node_id: int | None) -> None:
         """Give a client that was accepted its number, and begin the handshake."""
         try:
-            client = "{}:{}".format(*stream.socket.getpeername()[:2])
+            address = "{}:{}".format(*stream.socket.getpeername()[:2])
             local_address = stream.socket.getsockname()[:2]
         except OSError:  # it has gone again
             stream.socket.close()
             return
         self.connections_accepted += 1
         self._handshakes += 1
-        self._nursery.start_soon(
-            self._admit, stream, self.connections_accepted, node_id, client, local_address
-        )
+        client = Accepted(self.connections_accepted, node_id, address, local_address)
+        self._nursery.start_soon(self._admit, stream, client)
 
-    async def _admit(
-        self,
-        stream: trio.SocketStream,
-        number: int,
-        node_id: int | None,
-        client: str,
-        local_address: Address,
-    ) -> None:
+    async def _admit(self, stream: trio.SocketStream, client: Accepted) -> None:
         """Take on a client, or reject it."""
         machine, clock = self._machine, self._clock
-        about = number, node_id, client, local_address
         try:
-            secured = await self._security.client(stream, client)
+            secured = await self._security.client(stream, client.address)
         except HandshakeFailed as error:
             reason = str(error)
-            self._attempt("a rejection", lambda: machine.rejected(*about, reason, clock()))
+            self._attempt("a rejection", lambda: machine.rejected(client, reason, clock()))
             return
         except Exception as error:
-            self._end_by_defect(number, Side.CLIENT, error)
+            self._end_by_defect(client.number, Side.CLIENT, error)
             return
         finally:
             self._handshakes -= 1
         if self.draining:
             secured.transport.close(False)
             return
-        link = Link(number, node_id)
+        link = Link(client.number, client.node_id)
         try:
             self._join(link, Side.CLIENT, secured.transport)
-            self.perform(machine.accepted(*about, clock(), secured.tls))
+            self.perform(machine.accepted(attrs.evolve(client, tls=secured.tls), clock()))
             self._watch_both(link)
         except Exception as error:
-            self._end_by_defect(number, Side.CLIENT, error)
+            self._end_by_defect(client.number, Side.CLIENT, error)
 
     def _join(self, link: Link, side: Side, transport: Transport) -> None:
         """Make a transport one end of a link."""

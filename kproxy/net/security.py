@@ -23,7 +23,7 @@ from kproxy.net.logins import Logins
 from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls, ListenTls
-from kproxy.proxy.authenticate import SCRAM
+from kproxy.proxy.mechanisms import SCRAM
 
 _CHECK_SECONDS = 1.0
 

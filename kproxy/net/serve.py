@@ -188,12 +188,11 @@ async def serve(
         traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
-        probed = {"probes": bool(addresses.listening), "probes_log_in": bool(options.credentials)}
-        cluster = Cluster(attrs.evolve(settings, **probed), options.rules)
+        cluster = Cluster(_probing(options, bool(addresses.listening)), options.rules)
         pump = Pump(
             cluster, interface, recorder, clock, log, options.connections_max, descriptors, secure
         )
-        address = _address(options, bootstrap)
+        schemas = _schemas(options, cluster, recorder, clock, log)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
         operated = Operated(
@@ -205,7 +204,7 @@ async def serve(
             traffic=traffic or Traffic(),
             failures=secure.failures,
             rules=options.rules,
-            address=address,
+            address=_address(options, bootstrap),
             clock=clock,
             wall_ns=clock.wall_ns,
             started_ns=started_ns,
@@ -218,10 +217,11 @@ async def serve(
         tasks.append(partial(discovering, clock=clock, log=log))
         reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
         reloading = Reloading(secure, *reading, lambda: pump.draining)
-        schemas = _schemas(options, cluster, recorder, clock, log)
-        rest = stop, options.drain_seconds, tasks, schemas, reloading.reload
-        running = Running(pump, recorder, bootstrap, log, signals, *rest)
-        complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
+        running = Running(
+            pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
+            reloading.reload,
+        )  # fmt: skip
+        complete = await run(running, partial(_begin, operated, cluster, remembered, ready))
     return _summary(recorder, recording, retention, complete)
 
 
@@ -276,15 +276,14 @@ def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | Non
 
 
 def _begin(
-    pump: Pump,
+    operated: Operated,
     cluster: Cluster,
     remembered: Mapping[int, Address],
     ready: Callable[[str], None],
-    address: str,
 ) -> None:
     """Listen for the brokers that are known at the start; report the bootstrap address."""
-    pump.perform(cluster.restored(remembered))
-    ready(address)
+    operated.pump.perform(cluster.restored(remembered))
+    ready(operated.address)
 
 
 async def _discover(
@@ -325,6 +324,12 @@ def _named(cluster: Cluster, clock: Clock) -> dict[int, Named]:
     """Return the brokers that responses have named, by node id."""
     named = cluster.named.items()
     return {node_id: (broker, clock.wall_ns(at_ns) / 1e9) for node_id, (broker, at_ns) in named}
+
+
+def _probing(options: Options, is_watched: bool) -> Settings:
+    """Return the settings with the probes of brokers, which the operator's addresses ask for."""
+    logs_in = bool(options.credentials)
+    return attrs.evolve(options.settings, probes=is_watched, probes_log_in=logs_in)
 
 
 def _recorder(

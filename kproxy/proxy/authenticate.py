@@ -20,12 +20,11 @@ from typing import Any
 import attrs
 
 from kproxy.proxy.diagnosis import LOGIN_KEYS, login_refusal
-from kproxy.proxy.users import user_in
+from kproxy.proxy.mechanisms import SCRAM, user_in
 from kproxy.wire import protocol
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.codec import API_VERSIONS
 
-SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _HANDSHAKE, _AUTHENTICATE = LOGIN_KEYS
 _HANDSHAKE_VERSION = 1
 """From this one on tokens have headers (Kafka 1.0)."""

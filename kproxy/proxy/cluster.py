@@ -35,17 +35,16 @@ from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.down import Down
-from kproxy.proxy.due import Due
+from kproxy.proxy.due import Due, Idle
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
-from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
-from kproxy.proxy.machine import OpenConnection, TlsSession
+from kproxy.proxy.machine import Accepted, OpenConnection, TlsSession
+from kproxy.proxy.mechanisms import shortened
 from kproxy.proxy.nodes import Nodes, listener_port
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings, Shared
 from kproxy.proxy.topics import Topics
-from kproxy.proxy.users import shortened
 from kproxy.proxy.verdicts import Decider
 
 _LOGGED_MAX = 1000
@@ -111,44 +110,25 @@ class Cluster:
         """The open connections, the oldest first."""
         return (connection.state for connection in self._connections.values())
 
-    def accepted(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        now: int,
-        tls: TlsSession | None = None,
-    ) -> list[Action]:
-        """Take a client that connected to the listener of a node (None: bootstrap).
-
-        `number` names the connection from here on and is never used again; `local_address` is ours.
-        """
-        host = self._settings.advertised_host or local_address[0]
-        about = _connection_facts(node_id, client_address, local_address)
-        if tls:
+    def accepted(self, client: Accepted, now: int) -> list[Action]:
+        """Take a client that connected."""
+        host = self._settings.advertised_host or client.local_address[0]
+        about = _connection_facts(client)
+        if tls := client.tls:
             about["client_tls"] = _recorded(tls)
             if tls.subject and self._settings.record_users:
                 about["user"] = shortened(tls.subject)
         advertised = partial(self._nodes.advertised, host=host)
         gate = AddressGate(self._nodes, advertised, Share(self._budget))
-        self._connections[number] = Connection(number, about, self._shared, gate, now)
+        self._connections[client.number] = Connection(client.number, about, self._shared, gate, now)
         if self._next_idle_check is None:
             self._next_idle_check = now + self._idle.ns
             self._set_next_wake()
-        return [Dial(number, self._addresses(node_id))]
+        return [Dial(client.number, self._addresses(client.node_id))]
 
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
+    def rejected(self, client: Accepted, reason: str, now: int) -> list[Action]:
         """Record a client whose handshake failed."""
-        about = _connection_facts(node_id, client_address, local_address)
+        number, about = client.number, _connection_facts(client)
         actions: list[Action] = [
             RecordEntries(
                 [
@@ -157,9 +137,9 @@ class Cluster:
                 ]
             )
         ]
-        host = client_address.rpartition(":")[0]
+        host = client.address.rpartition(":")[0]
         if self._log_once(f"{host} {reason}"):
-            text = f"connection {number} from {client_address}: TLS failed: {reason}"
+            text = f"connection {number} from {client.address}: TLS failed: {reason}"
             actions.append(Log(warning(text)))
         return actions
 
@@ -421,14 +401,12 @@ class Cluster:
         return [*bootstrap[self._last_bootstrap_index :], *bootstrap[: self._last_bootstrap_index]]
 
 
-def _connection_facts(
-    node_id: int | None, client_address: str, local_address: Address
-) -> dict[str, Any]:
+def _connection_facts(client: Accepted) -> dict[str, Any]:
     """Return the facts that the recording gets of a connection before its broker is known."""
     return {
-        "node_id": node_id,
-        "client_address": client_address,
-        "listener": f"{local_address[0]}:{local_address[1]}",
+        "node_id": client.node_id,
+        "client_address": client.address,
+        "listener": "{}:{}".format(*client.local_address),
         "broker_address": None,
     }
 

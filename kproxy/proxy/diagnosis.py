@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.proxy.framer import Violation
+from kproxy.proxy.mechanisms import mechanism_of
 from kproxy.wire.protocol import codec, error_name
 
 _HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
@@ -12,19 +13,6 @@ _REQUEST_BYTES_MIN = 8
 LOGIN_KEYS = _SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 """SaslHandshake and SaslAuthenticate."""
 _NAMES_LENGTH_MAX = 200
-_BOUND_TO_HOST = {
-    "GSSAPI": "its ticket is for the Kerberos service at the host that it connects to, which is"
-    " kproxy's: the broker takes it only if its keytab has that principal",
-    "AWS_MSK_IAM": "it signs the host that it connects to, which is kproxy's, and the broker"
-    " refuses that: have kproxy log in instead (--authenticate), or use SCRAM",
-}
-"""Mechanism that names the host → what becomes of that behind a proxy."""
-_CREDENTIALS = {
-    "OAUTHBEARER": "the token has expired, or is not one that the broker takes",
-    "GSSAPI": "its ticket is for kproxy's host instead of the broker's",
-    "AWS_MSK_IAM": "it signed kproxy's host instead of the broker's",
-}
-"""Mechanism → what may be wrong; elsewhere it is user or password."""
 SESSION_OVER = (
     "the broker hung up: the client did not log in anew before its session was over"
     " (connections.max.reauth.ms, or the lifetime of its token)"
@@ -112,7 +100,7 @@ def explain_hang_up(
 
 def bound_to_host(mechanism: str) -> str | None:
     """Return what to expect of a login that names the host; None: the mechanism names none."""
-    why = _BOUND_TO_HOST.get(mechanism)
+    why = mechanism_of(mechanism).bound_to_host
     return f"a client logs in with {mechanism}: {why} (kproxy help tls)" if why else None
 
 
@@ -151,6 +139,6 @@ def refused_credentials(mechanism: str, error: str = "", user: str = "") -> str:
             "the broker hung up on a frame that is no request: if it is a SASL token without a"
             " SaslHandshake, only a SASL proxy, or a broker with GSSAPI, takes it"
         )
-    wrong = _CREDENTIALS.get(mechanism, "user or password is wrong")
+    wrong = mechanism_of(mechanism).wrong
     login = f"the login of user {user}" if user else "the login"
     return f"the broker refuses {login} with {mechanism[:_NAMES_LENGTH_MAX]}{error}: {wrong}"

@@ -26,8 +26,8 @@ from kproxy.exchange.entries import FRAGMENT, NO_API, RAW_SASL, Frame
 from kproxy.proxy import redact
 from kproxy.proxy.diagnosis import LOGIN_KEYS, SASL_AUTHENTICATE, login_refusal
 from kproxy.proxy.interests import VERSIONS_KEY
+from kproxy.proxy.mechanisms import is_mechanism, mechanism_of, user_in
 from kproxy.proxy.pending import PendingRequests
-from kproxy.proxy.users import user_in
 from kproxy.proxy.verdicts import Verdict
 from kproxy.wire.protocol import ProtocolError, codec, decode_request, decode_response, is_known
 
@@ -36,9 +36,6 @@ UNKNOWN_MECHANISM = "a mechanism that kproxy does not know"
 TOKEN_BYTES_MAX = 512 << 10
 """Kafka's sasl.server.max.receive.size: no broker takes a larger token."""
 
-_TOKENS_MIN = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
-"""Mechanism → the least number of tokens that a client sends, which is that of a login that
-succeeds."""
 _REQUEST_BYTES_MIN = 8
 _TOKEN_BYTES_MIN = 4
 """The shortest token of PLAIN, the first of a connection: a user and a password of one letter."""
@@ -118,7 +115,7 @@ class Login:
         self.mechanism = _mechanism(frame.data)
         self._refused = False
         self._bare = frame.api_version == 0
-        self._tokens_due = _TOKENS_MIN.get(self.mechanism, 1)
+        self._tokens_due = mechanism_of(self.mechanism).tokens_min or 1
 
     # What the broker answers
 
@@ -159,7 +156,7 @@ class Login:
         if api_key == SASL_AUTHENTICATE:
             self._refused = False
             # Others than these mechanisms may go on with further tokens.
-            self.open = self.mechanism not in _TOKENS_MIN
+            self.open = not mechanism_of(self.mechanism).tokens_min
         elif api_key not in _BEFORE_LOGIN:
             self.open = self._refused
         if not self.open:
@@ -199,7 +196,7 @@ def _mechanism(frame: bytes) -> str:
         mechanism: str = decode_request(frame).body.mechanism
     except ProtocolError:
         return UNKNOWN_MECHANISM
-    is_known_one = redact.is_mechanism(mechanism.encode("utf-8", "surrogateescape"))
+    is_known_one = is_mechanism(mechanism.encode("utf-8", "surrogateescape"))
     return mechanism if is_known_one else UNKNOWN_MECHANISM
 
 

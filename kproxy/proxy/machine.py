@@ -50,6 +50,20 @@ class TlsSession:
 
 
 @attrs.frozen
+class Accepted:
+    """A client that connected to the listener of a node."""
+
+    number: int
+    """Names the connection from here on, and is never used again."""
+    node_id: int | None
+    """None: bootstrap."""
+    address: str
+    local_address: Address
+    """Ours."""
+    tls: TlsSession | None = None
+
+
+@attrs.frozen
 class OpenConnection:
     """The present state of a connection, for people."""
 
@@ -79,32 +93,12 @@ class Machine(Protocol):
         """True while a client waits for a response; a stop waits a while for these."""
         ...
 
-    def accepted(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        now: int,
-        tls: TlsSession | None = None,
-    ) -> list[Action]:
-        """Take a client that connected to the listener of a node (None: bootstrap).
-
-        `number` names the connection from here on and is never used again; `local_address` is ours.
-        If no Dial is among the actions, the connection has one end, and the client is read from at
-        once.
-        """
+    def accepted(self, client: Accepted, now: int) -> list[Action]:
+        """Take a client that connected. If no Dial is among the actions, the connection has one
+        end, and the client is read from at once."""
         ...
 
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
+    def rejected(self, client: Accepted, reason: str, now: int) -> list[Action]:
         """Take note of a client, as in `accepted`, whose handshake failed: it is gone again."""
         ...
 
@@ -209,17 +203,9 @@ class ClientSideOnly:
         """Do nothing: see `busy`."""
         return []
 
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
+    def rejected(self, client: Accepted, reason: str, now: int) -> list[Action]:
         """Log a client whose TLS handshake failed."""
-        text = f"connection {number} from {client_address}: TLS failed: {reason}"
+        text = f"connection {client.number} from {client.address}: TLS failed: {reason}"
         return [Log(warning(text))]
 
     def dialled(

@@ -27,6 +27,7 @@ import functools
 import re
 
 from kproxy.exchange.entries import Side
+from kproxy.proxy.mechanisms import is_mechanism
 from kproxy.wire.protocol import ProtocolError, codec, schema
 from kproxy.wire.protocol.compile_locate import UNKNOWN_TAG
 
@@ -50,12 +51,6 @@ _SECRETS: dict[tuple[str, Side], tuple[str, ...]] = {
     ("Envelope", Side.CLIENT): ("request_data", "request_principal"),
     ("Envelope", Side.BROKER): ("response_data",),
 }
-
-_MECHANISMS = frozenset(
-    b"ANONYMOUS AWSMSKIAM CRAMMD5 DELEGATIONTOKEN DIGESTMD5 EXTERNAL GSSAPI OAUTHBEARER PLAIN"
-    b" SCRAMSHA1 SCRAMSHA256 SCRAMSHA512".split()
-)
-"""SASL mechanisms, as `is_mechanism` compares them."""
 
 _CONFIGS: dict[tuple[str, Side], tuple[str, ...]] = {
     ("CreateTopics", Side.CLIENT): ("topics.configs.name", "topics.configs.value"),
@@ -157,11 +152,6 @@ def decodes(request: bytes, api_key: int, api_version: int) -> bool:
     except ProtocolError:
         return False
     return True
-
-
-def is_mechanism(name: bytes) -> bool:
-    """Return whether this names a SASL mechanism, however it is spelled: `scram_sha256`, too."""
-    return name.upper().translate(None, b"-_ ") in _MECHANISMS
 
 
 def blank(frame: bytes, side: Side) -> bytes:

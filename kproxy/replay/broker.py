@@ -29,9 +29,9 @@ from kproxy.defects import defect
 from kproxy.exchange.entries import Buffer, Side
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume
 from kproxy.proxy.budget import Budget, Share
+from kproxy.proxy.due import Idle
 from kproxy.proxy.framer import Violation
-from kproxy.proxy.idle import Idle
-from kproxy.proxy.machine import ClientSideOnly, OpenConnection, TlsSession
+from kproxy.proxy.machine import Accepted, ClientSideOnly, OpenConnection
 from kproxy.proxy.nodes import listener_port
 from kproxy.replay import producers
 from kproxy.replay.call import CLOSE, LATER, NONE, Call, Unanswerable
@@ -110,21 +110,10 @@ class ReplayBroker(ClientSideOnly):
             for node_id in sorted(self._unopened)
         ]
 
-    def accepted(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        now: int,
-        tls: TlsSession | None = None,
-    ) -> list[Action]:
+    def accepted(self, client: Accepted, now: int) -> list[Action]:
         """Take a client's connection."""
-        host = client_address.rpartition(":")[0]
         share = Share(self._budget)
-        self._connections[number] = ReplayConnection(
-            number, node_id, client_address, f"/{host}", local_address, now, now, share
-        )
+        self._connections[client.number] = ReplayConnection(client, now, now, share)
         if self._idle_timer is None:
             self._idle_timer = self.state.timers.at(now + self._idle.ns, self._end_idle)
         return self.start(now)
@@ -208,9 +197,9 @@ class ReplayBroker(ClientSideOnly):
         for each in self._connections.values():
             yield OpenConnection(
                 each.number,
-                each.client_address,
+                each.client.address,
                 each.client_id,
-                each.node_id,
+                each.client.node_id,
                 None,
                 each.opened_ns,
                 each.last_ns,

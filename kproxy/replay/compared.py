@@ -1,13 +1,14 @@
-"""The aspects of behaviour that a replay compares, besides single records (`replay.produced`).
+"""The comparison of two runs by their facts: of a recording with a replay, or with another one.
 
 ::
 
-    the recording ─▶ Behaviour ─▶ facts of an aspect ─┐
-                                                      ├─▶ differences
-    this run ──────▶ Behaviour ─▶ facts of an aspect ─┘
+    before ─▶ facts of an aspect ─┐
+                                  ├─▶ Difference …
+    after ──▶ facts of an aspect ─┘
 
-What this run says nothing of was not repeated: whether that fails is a question of its own
-(`Expect`).
+A replay compares the aspects of `FACTS`, besides single records (`replay.produced`); `look.diff`
+compares more of them. What the second run says nothing of was not repeated: whether that fails a
+replay is a question of its own (`Expect`).
 """
 
 from __future__ import annotations
@@ -34,35 +35,68 @@ STRICT_SUMMARY = "checked: each request of each connection, in order"
 
 Sequences = dict[Hashable, list[str]]
 """The texts of one subject by name."""
-Found = Iterator[tuple[str, bool]]
-"""Differences as text, and whether something is missing."""
 
 
 @attrs.frozen
 class Difference:
-    """A subject of which this run says something else than the recording."""
+    """Something of which the second run says something else than the first."""
 
     aspect: str
-    text: str
-    missing: bool
-    """True if this run says nothing of it."""
+    subject: str
+    before: str | None
+    """None: the first run says nothing of it."""
+    after: str | None
+    """None: nor does the second."""
+    which: str = ""
+    """The part of the subject: `number 2`, or a field of a record."""
+    said: str = ""
+    """The whole difference as text, where it is no pair."""
+    numbers: dict[str, float] = attrs.Factory(dict)
+    """What was measured of it, by name."""
+
+    @property
+    def missing(self) -> bool:
+        """True if the second run lacks what the first has."""
+        return self.after is None
+
+    @property
+    def text(self) -> str:
+        """The difference of a replay from its recording."""
+        which = f"{self.which}: " if self.which else ""
+        then, now = self.shown
+        found = f"{which}{now or 'none'} (recorded: {then or 'none'})"
+        return f"{self.subject}: {self.said or found}"
+
+    @property
+    def shown(self) -> tuple[str | None, str | None]:
+        """What each says, cut to where they differ."""
+        if self.before is not None and self.after is not None:
+            return cut_to_difference(self.before, self.after)
+        return self.before and short(self.before), self.after and short(self.after)
+
+
+Found = Iterator[Difference]
+"""Differences that lack aspect and subject."""
 
 
 # ---- comparing
+
+
+def _difference(before: str | None, after: str | None, which: str = "", said: str = "") -> Found:
+    yield Difference("", "", before, after, which, said)
 
 
 def _as_ordered(now: list[str], then: list[str]) -> Found:
     """Yield the first place in which two sequences differ."""
     if not now and then:
         what = then[0] if len(then) == 1 else count(len(then), "time")
-        yield f"not repeated (recorded: {short(what)})", True
+        yield from _difference(what, None, said=f"not repeated (recorded: {short(what)})")
         return
     for place in range(max(len(now), len(then))):
-        this, recorded = (each[place] if place < len(each) else "none" for each in (now, then))
+        this, recorded = (each[place] if place < len(each) else None for each in (now, then))
         if this != recorded:
-            which = f"number {place + 1}: " if max(len(now), len(then)) > 1 else ""
-            this, recorded = cut_to_difference(this, recorded)
-            yield f"{which}{this} (recorded: {recorded})", place >= len(now)
+            which = f"number {place + 1}" if max(len(now), len(then)) > 1 else ""
+            yield from _difference(recorded, this, which)
             return
 
 
@@ -101,7 +135,8 @@ def _as_sets(now: list[str], then: list[str]) -> Found:
     ):
         if found:
             total = count(found.total(), "record")
-            yield f"{total} {what}; the first: {short(next(iter(found)))}", missing
+            said = f"{total} {what}; the first: {short(next(iter(found)))}"
+            yield from _difference(*((said, None) if missing else (None, said)), said=said)
 
 
 _COMPARE: dict[str, Callable[[list[str], list[str]], Found]] = {
@@ -111,24 +146,24 @@ _COMPARE: dict[str, Callable[[list[str], list[str]], Found]] = {
     "consumed": _as_sets,
     "groups": _as_ordered,
 }
-"""Aspect → yields the differences between texts now, and in the recording."""
+"""Aspect → yields the differences between texts now, and in the recording; else `_as_ordered`."""
 
 ASPECTS = (RECORDS, *FACTS)
 """What `--compare` takes."""
 
 
-def parse_aspects(words: Collection[str]) -> frozenset[str]:
+def parse_aspects(words: Collection[str], known: Collection[str] = ASPECTS) -> frozenset[str]:
     """Return aspects by their names; "all" is all of them.
 
     Raises:
         ValueError: a word is none of them.
     """
     if "all" in words:
-        return frozenset(ASPECTS)
-    wrong = [word for word in words if word not in ASPECTS]
+        return frozenset(known)
+    wrong = [word for word in words if word not in known]
     if wrong or not words:
         what = f"not {wrong[0]!r}" if wrong else "not nothing"
-        raise ValueError(f"compare takes {', '.join(ASPECTS)}, or all, {what}")
+        raise ValueError(f"compare takes {', '.join(known)}, or all, {what}")
     return frozenset(words)
 
 
@@ -173,11 +208,16 @@ class Compared:
 def differences(now: Behaviour, then: Behaviour, ignored: Ignored) -> Iterator[Difference]:
     """Yield all differences of this run from the recording, aspect by aspect."""
     for aspect, facts in FACTS.items():
-        these, recorded = (_collected(facts(each, ignored)) for each in (now, then))
-        for subject in dict.fromkeys([*recorded, *these]):
-            for here, before in _paired(these.get(subject, {}), recorded.get(subject, {})):
-                for text, missing in _COMPARE[aspect](here, before):
-                    yield Difference(aspect, f"{subject}: {text}", missing)
+        yield from changes(aspect, facts(now, ignored), facts(then, ignored))
+
+
+def changes(aspect: str, now: Iterable[Fact], then: Iterable[Fact]) -> Iterator[Difference]:
+    """Yield the differences between the facts of an aspect, now and in the recording."""
+    these, recorded = _collected(now), _collected(then)
+    for subject in dict.fromkeys([*recorded, *these]):
+        for here, before in _paired(these.get(subject, {}), recorded.get(subject, {})):
+            for each in _COMPARE.get(aspect, _as_ordered)(here, before):
+                yield attrs.evolve(each, aspect=aspect, subject=subject)
 
 
 def _paired(now: Sequences, then: Sequences) -> Iterator[tuple[list[str], list[str]]]:

@@ -14,9 +14,10 @@ import attrs
 
 from kproxy.exchange.entries import Buffer, ChunkTimes, Side, coalesce
 from kproxy.proxy import diagnosis
-from kproxy.proxy.actions import Address, Send
+from kproxy.proxy.actions import Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Violation
+from kproxy.proxy.machine import Accepted
 from kproxy.replay.sasl import Authentication
 from kproxy.replay.steps import Steps
 from kproxy.wire.protocol import codec, schema
@@ -37,12 +38,7 @@ _TOKEN_BYTES_MIN = 8
 class ReplayConnection:
     """A client's connection: its unhandled requests, and what it is allowed to hold."""
 
-    number: int
-    node_id: int | None
-    client_address: str
-    client_host: str
-    """The client's host in the form that DescribeGroups shows."""
-    local_address: Address
+    client: Accepted
     opened_ns: int
     last_ns: int
     """Time at which bytes last arrived or left."""
@@ -78,6 +74,16 @@ class ReplayConnection:
     _leaving_bytes: int = attrs.field(default=0, init=False)
     _read_ahead: Callable[[], object] | None = attrs.field(default=None, init=False)
     """Reads what the client will ask for next; None if nothing is to be read ahead."""
+
+    @property
+    def number(self) -> int:
+        """The number of the connection."""
+        return self.client.number
+
+    @property
+    def client_host(self) -> str:
+        """The client's host in the form that DescribeGroups shows."""
+        return f"/{self.client.address.rpartition(':')[0]}"
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
         """Take bytes; append the requests that they complete to `waiting`.

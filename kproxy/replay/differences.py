@@ -12,10 +12,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import attrs
+
+from kproxy.exchange.topic_records import TopicRecord
 from kproxy.printable import printable
-from kproxy.replay.ignored import PRESENT, Headers
+from kproxy.replay.ignored import PRESENT, Headers, Ignored
+from kproxy.wire.payloads.decoding import decode
 from kproxy.wire.payloads.json_paths import objects_of
 from kproxy.wire.payloads.meaning import Decoded, Undecoded
+from kproxy.wire.payloads.schemas import Schemas
 from kproxy.wire.protocol.record_batch import Record
 
 SHOWN_CHARACTERS = 60
@@ -40,6 +45,18 @@ def differences(
             yield from _of_part(part, (data, of_now[part]), (recorded, of_then[part]))
     if now.headers != then.headers:
         yield from _of_headers(now.headers, then.headers)
+
+
+def compared(
+    record: Record | TopicRecord, topic: str, ignored: Ignored, schemas: Schemas | None
+) -> tuple[Record, dict[str, Meaning]]:
+    """Return a record without the ignored parts, and what its key and its value mean."""
+    content = attrs.evolve(ignored, schemas=schemas).content(record, topic)
+    given = topic, record.key, record.value, record.headers, schemas or Schemas()
+    meanings: dict[str, Meaning] = {part: decode(part, *given) for part in ("key", "value")}
+    if content.decoded_as:
+        meanings["value"] = Decoded(json.loads(content.value or b""), content.decoded_as)
+    return Record(-1, -1, content.key, content.value, content.headers), meanings
 
 
 def why(meaning: Meaning) -> str:

@@ -89,15 +89,19 @@ def positions(behaviour: Behaviour, group: GroupUse, ignored: Ignored) -> Iterat
         by_topic.setdefault(name, {})[partition] = offset
     for name, offsets in sorted(by_topic.items()):
         topic = behaviour.topics.get(name, TopicUse())
-        records = topic.records_by_offset()
-        ends: dict[int, int] = {}
-        before = dict.fromkeys(offsets, 0)
-        for partition, offset in records:
-            ends[partition] = max(ends.get(partition, 0), offset + 1)
-            if offset < offsets.get(partition, 0):
-                before[partition] += 1
-        past = sum(max(0, offsets[each] - ends[each]) for each in ends if each in offsets)
-        if any(is_any_partition(topic, each, ignored) for each in records.values()):
+        known = topic.known_offsets()
+        before = {
+            partition: sum(
+                min(end, offset) - start
+                for start, end in known.get(partition, ())
+                if start < offset
+            )
+            for partition, offset in offsets.items()
+        }
+        past = sum(
+            max(0, offsets[each] - spans[-1][1]) for each, spans in known.items() if each in offsets
+        )
+        if topic.sample is not None and is_any_partition(topic, topic.sample, ignored):
             found = {name: sum(before.values())}
         else:
             found = {f"{name}[{each}]": many for each, many in sorted(before.items())}
@@ -135,7 +139,7 @@ def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
 
 def _consumed(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for name, topic in behaviour.topics.items():
-        for record in topic.fetched.values():
+        for _, record in topic.fetched:
             key = "" if record.key is None else f"key {text_of(record.key)}, "
             yield Fact(f"topic {name}", name, f"{key}{_value(record, ignored)}")
 

@@ -245,7 +245,7 @@ def list_groups(state: State, call: Call) -> Any:
 
 def _is_coordinator(state: State, call: Call, group_id: str) -> bool:
     """Return whether the broker that was asked coordinates a group: clients ask all of them."""
-    node_id = call.connection.node_id
+    node_id = call.connection.client.node_id
     return node_id in (None, state.cluster.coordinator(_GROUP, group_id))
 
 

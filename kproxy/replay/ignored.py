@@ -73,6 +73,12 @@ class Ignored:
     schemas: Schemas | None = attrs.field(default=None, eq=False)
     """The schemas by which values are decoded."""
 
+    def besides(self, other: Ignored) -> Ignored:
+        """Return what is ignored here or there; of partitions, what is not the default here."""
+        chosen = other if self.partitions is Partitions.KEYED else self
+        headers, paths = self.headers | other.headers, (*self.paths, *other.paths)
+        return attrs.evolve(self, partitions=chosen.partitions, headers=headers, paths=paths)
+
     def compares_partition(self, record: Record | TopicRecord) -> bool:
         """Return whether the partition of a record is compared."""
         if self.partitions is Partitions.KEYED:

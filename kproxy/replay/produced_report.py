@@ -9,15 +9,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-
-import attrs
 
 from kproxy.exchange.words.wording import count
 from kproxy.replay.differences import (
     Meaning,
     common_prefix_length,
+    compared,
     differences,
     sentence,
     short,
@@ -133,25 +131,13 @@ def _text(check: ProduceCheck, topic: Topic, partition: int, record: Record, aga
         closest.shown_as_closest = True
         now, then = _shown(check, topic, record), _shown(check, topic, closest.record)
         return f"{what}: {now}; the closest one, {where}, has other bytes: {then}"
-    now, of_now = _compared(check, topic, record)
-    then, of_then = _compared(check, topic, closest.record)
+    now, of_now = compared(record, topic.name, check.ignored, check.loaded.schemas)
+    then, of_then = compared(closest.record, topic.name, check.ignored, check.loaded.schemas)
     closest.shown_as_closest = now.key == then.key or now.value == then.value
     found = list(differences(now, then, of_now, of_then))
     if closest.partition != partition:
         found.insert(0, ("partition", str(partition), str(closest.partition)))
     return f"{what}; the closest one, {where}, differs in {sentence(found)}"
-
-
-def _compared(
-    check: ProduceCheck, topic: Topic, record: Record
-) -> tuple[Record, dict[str, Meaning]]:
-    """Return a record without the ignored parts, and what its key and its value mean."""
-    content = check.ignored.content(record, topic.name)
-    meanings = _meanings(check, topic, record)
-    if content.decoded_as:
-        meanings["value"] = Decoded(json.loads(content.value or b""), content.decoded_as)
-    plain = attrs.evolve(record, key=content.key, value=content.value, headers=content.headers)
-    return plain, meanings
 
 
 def _meanings(check: ProduceCheck, topic: Topic, record: Record) -> dict[str, Meaning]:

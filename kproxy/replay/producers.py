@@ -308,7 +308,7 @@ def list_transactions(state: State, call: Call) -> Any:
             transaction_state=each.state,
         )
         for each in state.producers.by_name.values()
-        if call.connection.node_id
+        if call.connection.client.node_id
         in (None, state.cluster.coordinator(_TRANSACTION, each.transactional_id))
         and (not body.state_filters or each.state in body.state_filters)
         and (not body.producer_id_filters or each.producer_id in body.producer_id_filters)

@@ -38,7 +38,7 @@ from kproxy.proxy.actions import (
     Send,
 )
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.machine import ClientSideOnly, Machine, OpenConnection, TlsSession
+from kproxy.proxy.machine import Accepted, ClientSideOnly, Machine, OpenConnection
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import ReplayBroker
@@ -57,8 +57,7 @@ _NODES_MAX = 1 << 31
 class _RuledConnection:
     """A connection, between the proxy and the broker."""
 
-    accepted: tuple[int, int | None, str, Address]
-    """Its number, node, client and our address."""
+    client: Accepted
     unread: deque[Send] = attrs.field(factory=deque[Send])
     """What the broker has sent and the proxy has not read."""
     read: bool = True
@@ -106,19 +105,10 @@ class RuledBroker(ClientSideOnly):
         """Open the listeners of the recording's brokers."""
         return self._broker.start(now)
 
-    def accepted(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        now: int,
-        tls: TlsSession | None = None,
-    ) -> list[Action]:
+    def accepted(self, client: Accepted, now: int) -> list[Action]:
         """Take a client's connection."""
-        about = number, node_id, client_address, local_address
-        self._connections[number] = _RuledConnection(about)
-        return self._perform(now, self._proxy.accepted(*about, now, tls))
+        self._connections[client.number] = _RuledConnection(client)
+        return self._perform(now, self._proxy.accepted(client, now))
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
         """Take bytes from a client."""
@@ -182,7 +172,7 @@ class RuledBroker(ClientSideOnly):
 
     def _read(self, connection: _RuledConnection, now: int) -> _Due:
         """Have the proxy read what waits, and the broker send more."""
-        number = connection.accepted[0]
+        number = connection.client.number
         unread, connection.unread = connection.unread, deque()
         found = [then for each in unread for then in self._take_from_broker(each, now, [])]
         more = self._broker.all_sent(number, _CLIENT, now)
@@ -205,9 +195,9 @@ class RuledBroker(ClientSideOnly):
         if connection is None:
             outward += [] if isinstance(action, RecordEntries) else [action]
             return []
-        number = connection.accepted[0]
+        number = connection.client.number
         if isinstance(action, Dial):
-            taken = _by(self._take_from_broker, broker.accepted(*connection.accepted, now))
+            taken = _by(self._take_from_broker, broker.accepted(connection.client, now))
             return [*taken, *_by(self._take_from_proxy, proxy.dialled(number, _IN_MEMORY, now))]
         if isinstance(action, Close):
             del self._connections[number]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from kproxy.proxy.mechanisms import MECHANISMS, SCRAM
 from kproxy.replay.call import Call
 from kproxy.wire.protocol import codes, messages
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from kproxy.replay.state import State
 
 _ITERATIONS = 4096
-_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class Refused(Exception):
@@ -47,7 +47,7 @@ class Authentication:
         Raises:
             Refused: the credentials are not accepted.
         """
-        if self.mechanism not in _HASHES:
+        if self.mechanism not in SCRAM:
             self.done = True
             return b""
         text = data.decode("utf-8", "replace")
@@ -69,7 +69,7 @@ class Authentication:
 
     def _final(self, text: str) -> str:
         without_proof, _, proof = text.rpartition(",p=")
-        name = _HASHES[self.mechanism]
+        name = MECHANISMS[self.mechanism].hash_name
         message = f"{self._first},{without_proof}".encode()
 
         def sign(key: bytes, data: bytes) -> bytes:
@@ -97,11 +97,11 @@ def _fields(text: str) -> dict[str, str]:
 def sasl_handshake(state: State, call: Call) -> Any:
     """SaslHandshake; after version 0, tokens follow without headers."""
     users = state.settings.users
-    mechanisms = ["PLAIN", "OAUTHBEARER", *(_HASHES if users else ())]
+    mechanisms = ["PLAIN", "OAUTHBEARER", *(SCRAM if users else ())]
     mechanism = call.body.mechanism
     response = messages.SaslHandshakeResponse
     if mechanism not in mechanisms:
-        if mechanism in _HASHES:
+        if mechanism in SCRAM:
             text = f"a client logs in with {mechanism}, whose passwords are not in a recording:"
             how = "give its user and any password, which the client has, too: --user NAME:PASSWORD"
             state.report.add("not served", f"{text} {how}, or users= in pytest")

@@ -113,7 +113,7 @@ class State:
     def address(self, connection: ReplayConnection, node_id: int) -> Address:
         """Return the address of a node for a client: never that of the recorded broker. For a node
         without a listener it is the address at which the client has reached us."""
-        host, port = connection.local_address
+        host, port = connection.client.local_address
         _, port = self.listening.get(node_id, (host, port))
         return self.settings.advertised_host or host, port
 

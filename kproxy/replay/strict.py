@@ -83,7 +83,7 @@ class Strict:
         yield
         number = connection.number
         candidates, position = self._live.get(number) or _Repeating(
-            self._of_node(connection.node_id)
+            self._of_node(connection.client.node_id)
         )
         unowned = [track for track in candidates if track.owner in (None, number)]
         long_enough = [track for track in unowned if position < len(track.exchanges)]

@@ -5,7 +5,7 @@
     Batch ──contents──▶ Record …, or one UnreadableBatch
 
 A batch is unreadable if its format is unknown, if its checksum is wrong, if one of its records
-cannot be read, or if it unpacks to more than its recording may (`batch_reader`). A broker took it
+cannot be read, or if it unpacks to more than its recording may (`store`). A broker took it
 as a whole, so it is one thing, at its first offset. Two are equal if their bytes are, without what
 is volatile in a header: offset, length, leader epoch, checksum, timestamps, the producer's id,
 epoch and sequence, and the flags for the broker's time and for a transaction.

@@ -22,7 +22,6 @@ the other modes. What a failed run did is beside it, as .failed.mcap.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import shlex
 import shutil
 import tempfile
@@ -33,12 +32,15 @@ from pathlib import Path
 import attrs
 
 from kproxy import recording
-from kproxy.look.lines import meaning
+from kproxy.look.diff.compare import MEANING
+from kproxy.look.diff.lines import lines
+from kproxy.look.diff.reading import Comparing, diff
 from kproxy.net.listeners import ListenError
 from kproxy.net.tls.settings import TlsError
 from kproxy.net.unusable import Unusable
 from kproxy.recording import RecordingError
 from kproxy.recording.mcap import MAGIC
+from kproxy.recording.notices import Notices
 from kproxy.replay.report import ClientDifference
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
@@ -201,16 +203,13 @@ class CassetteRun:
 
     def _drift(self, made: Path) -> str:
         """Return the differences of the recording from this run with real brokers."""
-        then, now = (
-            list(meaning.lines([path], self.how.settings.ignored)) for path in (self.path, made)
-        )
-        if then == now:
+        how = Comparing(self.how.settings.ignored, MEANING)
+        found = [*lines(diff([self.path], [made], how, Notices()))]
+        if not found:
             return ""
-        names = self.shown, "the broker now"
-        lines = list(difflib.unified_diff(then, now, *names, n=2, lineterm=""))
-        more = [f"… and {len(lines) - _DIFFERENCES_SHOWN} more lines"]
-        shown = lines[:_DIFFERENCES_SHOWN] + (more if len(lines) > _DIFFERENCES_SHOWN else [])
-        what = f"this run differs from {self.shown}:"
+        more = [f"… and {len(found) - _DIFFERENCES_SHOWN} more lines"]
+        shown = found[:_DIFFERENCES_SHOWN] + (more if len(found) > _DIFFERENCES_SHOWN else [])
+        what = f"this run (+) differs from {self.shown} (-):"
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
     def close(self, outcome: str) -> str | None:

@@ -44,7 +44,7 @@ from kproxy.proxy.actions import (
     Unlisten,
 )
 from kproxy.proxy.authenticate import LoginSession
-from kproxy.proxy.machine import Machine, unperformed
+from kproxy.proxy.machine import Accepted, Machine, unperformed
 
 Times = Frame | ChunkTimes
 
@@ -161,8 +161,8 @@ class Performer:
     ) -> None:
         """A client connects to the listener of a node (None: bootstrap)."""
         self._open(number)
-        now = self.clock.tick()
-        self.perform(self.machine.accepted(number, node_id, client_address, local_address, now))
+        client = Accepted(number, node_id, client_address, local_address)
+        self.perform(self.machine.accepted(client, self.clock.tick()))
 
     def dialled(self, number: int, address: Address, login: LoginSession | None = None) -> None:
         """The Dial of a connection ends: this address answers, and kproxy has logged in, or not."""

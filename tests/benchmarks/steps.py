@@ -35,6 +35,7 @@ from kproxy import __version__
 from kproxy.exchange.entries import Entry, Side
 from kproxy.proxy.actions import Action, Listen, RecordEntries, Send
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.machine import Accepted
 from kproxy.proxy.settings import Settings
 from kproxy.recording import Writer
 from kproxy.recording.encoding import Encoder
@@ -153,8 +154,8 @@ class Alone:
         self.cluster = Cluster(Settings([("127.0.0.1", 9092)]))
         self.entries: list[Entry] = []
         for number in range(1, CONNECTIONS + 1):
-            client = number, None, "127.0.0.1:5000", ("127.0.0.1", 19092)
-            self.perform(self.cluster.accepted(*client, time.time_ns()))
+            client = Accepted(number, None, "127.0.0.1:5000", ("127.0.0.1", 19092))
+            self.perform(self.cluster.accepted(client, time.time_ns()))
             self.perform(self.cluster.dialled(number, "127.0.0.1:9092", time.time_ns()))
 
     def perform(self, actions: Iterable[Action]) -> None:

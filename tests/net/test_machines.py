@@ -32,6 +32,7 @@ from kproxy.proxy.actions import (
     Send,
     Unlisten,
 )
+from kproxy.proxy.machine import Accepted
 from tests.net.proxied import receive_exactly, unused_port
 from tests.net.pumped import Pumped, by, pumped
 from tests.proxy.machines import Answerer, Caller
@@ -107,10 +108,10 @@ class Dialling(Answerer):
         self.address = address
         self.events: list[str] = []
 
-    def accepted(self, number, *about) -> list[Action]:
+    def accepted(self, client, now) -> list[Action]:
         self.events.append("accepted")
-        super().accepted(number, *about)
-        return [Dial(number, [self.address])]
+        super().accepted(client, now)
+        return [Dial(client.number, [self.address])]
 
     def dialled(self, *about) -> list[Action]:
         self.events.append("dialled")
@@ -263,8 +264,9 @@ async def test_a_defect_ends_its_connection_only(
         machine = Dialling(("127.0.0.1", port))
         healthy = getattr(machine, event)
 
-        def first_is_broken(number: int, *more: object) -> list[Action]:
-            return defect(number, *more) if number == 1 else healthy(number, *more)
+        def first_is_broken(of: int | Accepted, *more: object) -> list[Action]:
+            number = of.number if isinstance(of, Accepted) else of
+            return defect(number, *more) if number == 1 else healthy(of, *more)
 
         setattr(machine, event, first_is_broken)
         async with pumped(machine) as at:

@@ -6,6 +6,7 @@ import attrs
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address, Close, Dial, Send
+from kproxy.proxy.machine import Accepted
 
 
 class Quiet:
@@ -82,9 +83,9 @@ class Answerer(Quiet):
         """See Machine."""
         return bool(self._due)
 
-    def accepted(self, number: int, *about: object) -> list[Action]:
+    def accepted(self, client: Accepted, now: int) -> list[Action]:
         """See Machine."""
-        self.received[number] = b""
+        self.received[client.number] = b""
         return []
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:

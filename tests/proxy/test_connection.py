@@ -21,6 +21,7 @@ from kproxy.exchange.entries import (
     Frame,
     Side,
 )
+from kproxy.proxy.machine import Accepted
 from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import decode_response, messages
 from tests.exchange.bodies import fetch_request
@@ -362,7 +363,9 @@ def test_what_waits_for_a_listener_is_recorded_when_the_connection_ends(broken) 
 
 def test_a_connection_that_ends_while_its_broker_is_dialled_was_opened() -> None:
     player = Player()
-    player.perform(player.cluster.accepted(1, None, "x:1", ("127.0.0.1", 1), player.tick()))
+    player.perform(
+        player.cluster.accepted(Accepted(1, None, "x:1", ("127.0.0.1", 1)), player.tick())
+    )
     player.perform(player.cluster.stop(player.tick()))
     assert [note.body["event"] for note in player.entries] == ["opened", "closed"]
 
@@ -455,7 +458,9 @@ def test_bootstrap_addresses_are_tried_in_turn_from_the_last_that_answered() -> 
     player = Player(Settings([("a", 1), ("b", 2), ("c", 3)]))
     player.connect(1)
     assert player.dialled[0].addresses == [("a", 1), ("b", 2), ("c", 3)]
-    player.perform(player.cluster.accepted(2, None, "x:1", ("127.0.0.1", 1), player.tick()))
+    player.perform(
+        player.cluster.accepted(Accepted(2, None, "x:1", ("127.0.0.1", 1)), player.tick())
+    )
     player.perform(player.cluster.dialled(2, ("b", 2), player.tick()))
     player.connect(3)
     assert player.dialled[-1].addresses == [("b", 2), ("c", 3), ("a", 1)]
@@ -463,7 +468,9 @@ def test_bootstrap_addresses_are_tried_in_turn_from_the_last_that_answered() -> 
 
 def test_a_client_is_given_the_host_at_which_it_reached_us() -> None:
     player = Player()
-    player.perform(player.cluster.accepted(1, None, "x:1", ("192.0.2.7", 19092), player.tick()))
+    player.perform(
+        player.cluster.accepted(Accepted(1, None, "x:1", ("192.0.2.7", 19092)), player.tick())
+    )
     player.perform(player.cluster.dialled(1, BROKER, player.tick()))
     player.client(ask_metadata(1))
     player.broker(response(METADATA, 9, metadata((1, "b1", 9092)), 1))

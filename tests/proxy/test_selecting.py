@@ -12,6 +12,7 @@ from kproxy.exchange.pairing import pair
 from kproxy.exchange.selecting import ALWAYS, EntrySelection
 from kproxy.proxy.actions import RecordEntries, Send
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.machine import Accepted
 from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import messages
 from tests.proxy.playing import BROKER, heartbeat, heartbeat_answer, request, response
@@ -64,7 +65,7 @@ def passing(
             reply = response(api_key, version, answer, position)
             answered[number] = answered.get(number, b"") + reply
     for number in asked:
-        take(cluster.accepted(number, None, f"10.0.0.{number}:5", ("127.0.0.1", 1), now))
+        take(cluster.accepted(Accepted(number, None, f"10.0.0.{number}:5", ("127.0.0.1", 1)), now))
         take(cluster.dialled(number, BROKER, now))
         if begun:
             cluster.receive(number, Side.CLIENT, heartbeat(99), now)
@@ -112,7 +113,7 @@ def test_what_is_kept_is_what_the_filter_means_in_whole_exchanges(calls, cut_byt
 def test_a_request_without_a_client_id_is_of_the_client_of_its_connection() -> None:
     cluster = Cluster(Settings([BROKER]))
     entries: list[Entry] = []
-    actions = cluster.accepted(1, None, "10.0.0.1:5", ("127.0.0.1", 1), 1)
+    actions = cluster.accepted(Accepted(1, None, "10.0.0.1:5", ("127.0.0.1", 1)), 1)
     actions += cluster.dialled(1, BROKER, 1)
     heartbeat = request(12, 0, messages.HeartbeatRequest(group_id="g"), 1, "app-1")
     nameless = request(12, 0, messages.HeartbeatRequest(group_id="g"), 2, None)
@@ -135,7 +136,7 @@ def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> Non
         kept = EntrySelection(parse(text)).keep(entries)
         assert [len(entry) for entry in kept if isinstance(entry, FrameRun)] == lengths
     cluster = Cluster(Settings([BROKER]))
-    cluster.accepted(1, None, "10.0.0.1:5", ("127.0.0.1", 1), 1)
+    cluster.accepted(Accepted(1, None, "10.0.0.1:5", ("127.0.0.1", 1)), 1)
     cluster.dialled(1, BROKER, 1)
     head = request(12, 0, messages.HeartbeatRequest(group_id="g"))
     large = (_LARGE - 4).to_bytes(4) + head[4:] + bytes(_LARGE - len(head))

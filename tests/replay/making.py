@@ -12,6 +12,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.topic_records import AbortedTransactions
 from kproxy.proxy.actions import Action, Close, Eof, Listen, Log, Send
+from kproxy.proxy.machine import Accepted
 from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.load import load
@@ -215,7 +216,8 @@ class Playing:
         self.sent[self._numbers] = bytearray()
         address = f"127.0.0.1:{50_000 + self._numbers}"
         reached = ("127.0.0.1", 9092)
-        self.perform(self.machine.accepted(self._numbers, None, address, reached, self.now))
+        client = Accepted(self._numbers, None, address, reached)
+        self.perform(self.machine.accepted(client, self.now))
         return Client(self, self._numbers)
 
     def take(self) -> None:

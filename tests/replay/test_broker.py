@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Listen
 from kproxy.proxy.faults import Rules
+from kproxy.proxy.machine import Accepted
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.report import Report
 from kproxy.replay.serving import SERVED
@@ -182,7 +183,7 @@ def test_a_request_that_waits_counts_as_held() -> None:
 def test_a_client_waits_until_all_brokers_listen() -> None:
     loaded = Recorded().metadata(nodes=2).loaded
     broker = ReplayBroker(loaded, ReplaySettings(listen_port=9000), Report())
-    actions = broker.accepted(1, None, "127.0.0.1:5", ("127.0.0.1", 9000), 0)
+    actions = broker.accepted(Accepted(1, None, "127.0.0.1:5", ("127.0.0.1", 9000)), 0)
     assert [(each.node_id, each.port) for each in actions if isinstance(each, Listen)] == [
         (1, 9002),
         (2, 9003),

@@ -315,7 +315,7 @@ sys.exit(int(sys.argv[2]))
     before = made.read_bytes()
     words = ("replay", made, "--cassette", "verify", "--broker", mock_brokers, *command)
     differs = kproxy(*words, "b", "0")
-    assert differs.returncode == UNMET and "+    [" in differs.stderr
+    assert differs.returncode == UNMET and "  + 'b'" in differs.stderr
     assert made.read_bytes() == before
 
 

@@ -144,7 +144,9 @@ def test_verify_compares_and_writes_nothing(
     monkeypatch.setenv("VALUE", "two")
     found = record(project, mock_brokers, "verify")
     found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines([f"this run differs from {RECORDED}:", "-*k → one", "+*k → two"])
+    found.stdout.fnmatch_lines(
+        [f"this run (+) differs from {RECORDED} (-):", "*- 'one'", "*+ 'two'"]
+    )
     assert (project.path / RECORDED).read_bytes() == good
     assert [each.name for each in (project.path / RECORDED).parent.iterdir()] == [RECORDED.name]
 

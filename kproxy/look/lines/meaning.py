@@ -34,6 +34,7 @@ from kproxy.look.lines import meaning_text
 from kproxy.printable import printable
 from kproxy.recording.paths import by_recording
 from kproxy.replay.facts import (
+    Fact,
     client_text,
     clients_text,
     end_text,
@@ -79,14 +80,14 @@ class RecordingMeaning:
     """Collects the behaviour that exchanges show; `lines` returns it as text."""
 
     ignored: Ignored = attrs.Factory(Ignored)
-    _behaviour: Behaviour = attrs.field(factory=Behaviour, init=False)
+    behaviour: Behaviour = attrs.Factory(Behaviour)
     _requests: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
     _errors: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
 
     def add(self, item: Item) -> None:
         """Take the next item of a recording."""
-        self._behaviour.add(item)
+        self.behaviour.add(item)
         if isinstance(item, Exchange):
             self._add(item)
 
@@ -99,15 +100,34 @@ class RecordingMeaning:
         if exchange.api not in _TOLD_BY_BEHAVIOUR and exchange.api not in PREPARING_APIS:
             self._requests.setdefault(client, set()).add(meaning_text.request(exchange))
 
+    def facts(self, aspect: str) -> Iterator[Fact]:
+        """Yield the facts of an aspect that are not of single records, groups or transactions."""
+        match aspect:
+            case "topics":
+                for name, topic in self.behaviour.topics.items():
+                    if topic.sample is not None:
+                        yield Fact(f"topic {name}", "", _partitions(topic))
+                        if topic.consumers:
+                            clients = clients_text(topic.consumers)
+                            yield Fact(f"topic {name}, consumers", "", clients)
+            case "requests":
+                yield from _facts(self._requests, " ")
+            case "errors":
+                yield from _facts(self._errors, ":")
+            case "faults":
+                yield from (Fact("fault rules", one, one) for one in sorted(self._faults))
+            case _:
+                raise ValueError(aspect)
+
     # ---- text
 
     def lines(self) -> Iterator[str]:
         """Yield the text, line by line."""
-        for name, topic in sorted(self._behaviour.topics.items()):
+        for name, topic in sorted(self.behaviour.topics.items()):
             yield from self._topic_lines(name, topic)
-        for name, group in sorted(self._behaviour.groups.items()):
+        for name, group in sorted(self.behaviour.groups.items()):
             yield from self._group_lines(name, group)
-        for name, begun in sorted(self._behaviour.transactions.items()):
+        for name, begun in sorted(self.behaviour.transactions.items()):
             ended = [end for each in begun if (end := end_text(each)) != OPEN]
             if ended:
                 yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
@@ -121,21 +141,19 @@ class RecordingMeaning:
 
     def _topic_lines(self, name: str, topic: TopicUse) -> Iterator[str]:
         committed = any(
-            name == one for group in self._behaviour.groups.values() for one, _ in group.committed
+            name == one for group in self.behaviour.groups.values() for one, _ in group.committed
         )
-        subscribed = any(name in group.topics for group in self._behaviour.groups.values())
+        subscribed = any(name in group.topics for group in self.behaviour.groups.values())
         if not (topic.produced or topic.fetched or committed or subscribed):
             return  # only Metadata names it, and that names all topics of the cluster
-        many = f", {count(topic.partition_count, 'partition')}" if topic.partition_count else ""
-        yield f"topic {name}{many}"
+        yield ", ".join([f"topic {name}", *filter(None, [_partitions(topic)])])
         by_client: dict[str, list[TopicRecord]] = {}
         for each in topic.produced:
             by_client.setdefault(client_text(each.client), []).append(each.record)
         for client, records in sorted(by_client.items()):
             yield f"  {client} produces"
             yield from self._record_lines(topic, records)
-        there = [one for place, one in topic.fetched.items() if place not in topic.placed]
-        if there:
+        if there := topic.found_before():
             yield "  there before"
             yield from self._record_lines(topic, there)
         for client in sorted(set(map(client_text, topic.consumers))):
@@ -160,8 +178,26 @@ class RecordingMeaning:
         yield f"group {without_random_ids(name)}, {group.kind}{members}"
         if group.topics:
             yield f"  subscribes to {', '.join(sorted(group.topics))}"
-        for where, before, _ in positions(self._behaviour, group, self.ignored):
+        for where, before, _ in positions(self.behaviour, group, self.ignored):
             yield f"  commits {where} after {count(before, 'record')}"
+
+
+def own_words(note: Note) -> list[str]:
+    """Return the words for what a recording's own settings ignore, if a note has them."""
+    is_setting = note.channel == EVENTS and note.body.get("event") == "ignored"
+    return list(note.body.get("ignore") or ()) if is_setting else []
+
+
+def _partitions(topic: TopicUse) -> str:
+    return count(topic.partition_count, "partition") if topic.partition_count else ""
+
+
+def _facts(by_client: dict[str, set[str]], end_of_api: str) -> Iterator[Fact]:
+    """Yield a fact for each text, which begins with an API."""
+    for client, texts in by_client.items():
+        for each in sorted(texts):
+            api, _, text = each.partition(end_of_api)
+            yield Fact(f"client {client}, {api}", each, text.strip())
 
 
 def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:
@@ -187,7 +223,7 @@ def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
             return
         if event == "ignored" and ignored is None:
             try:
-                meaning.ignored = parse(note.body.get("ignore") or ())
+                meaning.ignored = parse(own_words(note))
             except ValueError as error:
                 incomplete.append(f"nothing is ignored: {error}")
         elif event in ("torn", "lost", "unread"):

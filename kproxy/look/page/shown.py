@@ -129,10 +129,10 @@ def finding(
     """Return a finding in recordings, which have names by path where they are several."""
     recordings = {names[each] for each in found.files if each in names}
     recording = recordings.pop() if len(recordings) == 1 else ""
-    command, *terms = found.shown_by or ("",)
-    subject, _, value = terms[0].partition(":") if len(terms) == 1 else ("", "", "")
-    if recording and subject in ("number", "connection"):
-        value = f"{recording}#{value}"
+    story, about = "", found.story
+    if about is not None and not about.topic:
+        is_numbered = recording and about.kind in ("number", "connection")
+        story = f"{about.kind}:{f'{recording}#' if is_numbered else ''}{about.name}"
     return {
         "harm": found.harm.name.lower(),
         "heading": found.harm.heading,
@@ -140,8 +140,8 @@ def finding(
         "evidence": list(map(printable, found.evidence)),
         "recording": recording,
         "filter": found.filter(recording),
-        "story": f"{subject}:{value}" if command == "why" and subject else "",
-        "command": printable(found.command(found.files or paths)) if command else "",
+        "story": story,
+        "command": printable(found.command(found.files or paths)),
     }
 
 

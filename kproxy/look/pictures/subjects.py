@@ -13,20 +13,24 @@ from kproxy.history.standing import STAND_MS_MIN
 from kproxy.history.transactions import COMMITTED
 from kproxy.look.pictures.bounded import Steps
 from kproxy.look.pictures.drawing import Panel, Picture, TimeAxis, picture
-from kproxy.look.pictures.lag import lag, most
-from kproxy.look.pictures.members import members
-from kproxy.look.pictures.offsets import offsets
+from kproxy.look.pictures.panels import (
+    ended_ns,
+    kept,
+    lag,
+    members,
+    most,
+    offsets,
+    transactions,
+    waiting,
+    waiting_rows,
+)
 from kproxy.look.pictures.series import ENDED, REMOVED, GroupRows, Series
-from kproxy.look.pictures.transactions import ended_ns, kept, transactions
-from kproxy.look.pictures.waits import waiting, waiting_rows
 from kproxy.look.why.client_findings import QUOTA, STALLED
-from kproxy.look.why.finding import Finding
+from kproxy.look.why.finding import Finding, Subject
 
 PICTURES_MAX = 8
 """Pictures of a report, for each recording."""
 STANDING = "standing"
-Subject = tuple[str, str]
-"""What a picture is of: group and its name, …, or all that waited."""
 _OF_GROUP, _OF_TOPIC, _OF_ID = 2, 3, 2
 """Partitions whose offsets are drawn."""
 _NOT_ORDINARY = frozenset({ENDED, REMOVED})
@@ -42,22 +46,22 @@ def pictured(series: Series, key: str, value: str) -> Picture | None:
 
 def subject_of(finding: Finding) -> Subject | None:
     """Return the subject whose picture belongs to a finding; None if it has none."""
-    key, _, value = finding.shown_by[-1].partition(":") if finding.shown_by else ("", "", "")
-    if key in _PICTURES:
-        return key, value
+    if finding.about is not None and finding.about.kind in _PICTURES:
+        return finding.about
     if finding.kind in (QUOTA, STALLED):
-        return STANDING, ""
-    return None if finding.group is None else ("group", finding.group)
+        return Subject(STANDING, "")
+    return None if finding.group is None else Subject("group", finding.group)
 
 
 def pictures(series: Series, findings: Iterable[Finding]) -> dict[Subject, Picture]:
     """Return the pictures of a recording: of its findings first, then of groups that rebalanced or
     are behind; at most `PICTURES_MAX`."""
     subjects = dict.fromkeys(map(subject_of, findings))
-    subjects |= dict.fromkeys(("group", name) for name in series.groups)
+    subjects |= dict.fromkeys(Subject("group", name) for name in series.groups)
     found: dict[Subject, Picture] = {}
     for subject in filter(None, subjects):
-        if len(found) < PICTURES_MAX and (drawn := pictured(series, *subject)) is not None:
+        drawn = pictured(series, subject.kind, subject.name) if len(found) < PICTURES_MAX else None
+        if drawn is not None:
             found[subject] = drawn
     return found
 

@@ -12,9 +12,8 @@ import attrs
 
 from kproxy.exchange.merging import by, kept
 from kproxy.look.pictures.drawing import Picture
-from kproxy.look.pictures.subjects import Subject
 from kproxy.look.report.slots import Slots
-from kproxy.look.why.finding import Finding
+from kproxy.look.why.finding import Finding, Subject
 from kproxy.recording.info import Info
 from kproxy.recording.paths import distinct
 

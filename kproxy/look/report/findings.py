@@ -23,7 +23,7 @@ from kproxy.look.report.data import ReportData, Row
 from kproxy.look.report.significance import SIGNIFICANT, BucketCounts, Limits, difference
 from kproxy.look.why.client_findings import PENDING, QUOTA, SMALL
 from kproxy.look.why.commit_findings import LAG
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.group_findings import REBALANCES
 from kproxy.look.why.read_findings import FETCHED_TWICE
 from kproxy.units import moment
@@ -73,16 +73,16 @@ def _finding(
     prefix: str = "",
     files: Sequence[str] = (),
     evidence: Sequence[str] = (),
+    about: Subject | None = None,
 ) -> Finding:
     """Return a finding of a command; or of the exchange of a row, whose story shows it."""
     numbers: tuple[int, ...] = ()
     if row is not None:
         numbers = (row[f"{prefix}number"],)
-        file, shown_by = row.get(f"{prefix}file"), ("why", f"number:{numbers[0]}")
+        file, about = row.get(f"{prefix}file"), Subject("number", numbers[0])
         files = [] if file is None else [file]
-    return Finding(
-        harm, kind, text, numbers, shown_by, files=tuple(files), evidence=tuple(evidence)
-    )
+    proof = tuple(evidence)
+    return Finding(harm, kind, text, numbers, about, None, tuple(files), None, proof, shown_by)
 
 
 def number(value: float) -> str:
@@ -341,7 +341,8 @@ def _parts(data: ReportData) -> Iterator[Finding]:
             text = f"{row['api']} {on} {row['name'] or '–'} is slower than the rest: p95 is"
             text += f" {its}, of the others {of_others}."
             shown = "stats", *_terms(api=row["api"], **{key: row["name"]})
-            yield _finding(Harm.LATENCY, "slower than the rest", text, *shown)
+            about = Subject(key, row["name"]) if row["name"] is not None else None
+            yield _finding(Harm.LATENCY, "slower than the rest", text, *shown, about=about)
 
 
 def _phases(data: ReportData) -> Iterator[Finding]:
@@ -450,7 +451,7 @@ def _groups(data: ReportData) -> Iterator[Finding]:
                 "rebalances",
                 f"Group {row['group']} rebalanced {counted(row['rebalances'], 'time')}"
                 f" ({counted(row['members'], 'member id')}).",
-                *("why", f"group:{row.get('name', row['group'])}"),
+                about=Subject("group", row.get("name", row["group"])),
                 files=row.get("files", ())[:_FILES_MAX],
             )
     if (more := totals["rebalanced"] - _WORST_MAX) > 0:
@@ -466,6 +467,7 @@ def _groups(data: ReportData) -> Iterator[Finding]:
             f"Group {row['group']} ends {counted(row['lag'], 'offset')} behind its topics"
             f"{f', {worst}' if worst else ''} (markers of transactions count, too).",
             *("show", *_terms(api="OffsetCommit", group=row.get("name", row["group"]))),
+            about=Subject("group", row.get("name", row["group"])),
             files=row.get("files", ())[:_FILES_MAX],
         )
     said = len(lagging) - len(behind) + _WORST_MAX

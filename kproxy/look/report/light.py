@@ -23,12 +23,12 @@ from kproxy.history.items import Gaps, Item
 from kproxy.look.lines.stream import Stream
 from kproxy.look.pictures.drawing import Picture
 from kproxy.look.pictures.series import Series
-from kproxy.look.pictures.subjects import Subject, pictures
+from kproxy.look.pictures.subjects import pictures
 from kproxy.look.report.data import ReportData
 from kproxy.look.report.faults import Recoveries
 from kproxy.look.report.part import ReportPart
 from kproxy.look.report.summary import report_data, summarized
-from kproxy.look.why.finding import Finding
+from kproxy.look.why.finding import Finding, Subject
 from kproxy.look.why.findings import Findings
 from kproxy.recording.following import Follow
 from kproxy.recording.paths import ids, names

@@ -11,7 +11,6 @@ one process, several, and tasks of Spark come to the same report.
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import itertools
 from collections import Counter
@@ -26,7 +25,7 @@ from kproxy.exchange.endings import connection_end
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import bucket
-from kproxy.exchange.merging import by, by_key
+from kproxy.exchange.merging import Spans, by, by_key, joined
 from kproxy.history.events import ExchangeRows
 from kproxy.history.items import GAPS
 from kproxy.history.rows import TRIED, Appended, ClusterDescribed, Read
@@ -44,8 +43,6 @@ _SENTENCES = frozenset({"torn", "damaged", "missing", "copied", "gone", "all_rem
 
 Producer = tuple[str, str, int, int, int]
 """Recording, topic, partition, producer id and epoch."""
-Spans = list[tuple[int, int]]
-"""Spans in order, the end of each excluded; none joins the next."""
 
 
 def traffic(taken: ExchangeRows) -> Iterator[Appended | Read]:
@@ -64,17 +61,6 @@ def ended_by(closed: Note) -> str:
     """Return the side that ended a connection first."""
     first = connection_end(closed).first
     return "proxy" if first is None else first.side
-
-
-def joined(spans: Spans, more: Spans) -> Spans:
-    """Return spans with more of them."""
-    for start, end in more:
-        first = bisect.bisect_left(spans, start, key=lambda each: each[1])
-        last = bisect.bisect_right(spans, end, key=lambda each: each[0])
-        for begun, ended in spans[first:last]:
-            start, end = min(start, begun), max(end, ended)
-        spans[first:last] = [(start, end)]
-    return spans
 
 
 @attrs.define(eq=False)

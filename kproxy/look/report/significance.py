@@ -55,3 +55,24 @@ def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
     together = (hits + other_hits) / (count + other_count)
     spread = math.sqrt(together * (1 - together) * (1 / count + 1 / other_count))
     return round((hits / count - other_hits / other_count) / spread, 1) if spread else 0.0
+
+
+def latency_of(new: BucketCounts, old: BucketCounts) -> dict[str, Any]:
+    """Return all percentiles of two histograms, their ratios, and their significance."""
+    row: dict[str, Any] = {}
+    for name in PERCENTILES:
+        row |= difference(new, old, name)
+    return row
+
+
+def worst(row: dict[str, Any], factor: float, or_quicker: bool = True) -> str | None:
+    """Return the percentile, p50, p95 or p99, that grew most, or shrank if it may be `or_quicker`:
+    by more than a factor, and by no chance; None if there is none."""
+    found: dict[str, float] = {}
+    for name in ("p50", "p95", "p99"):
+        ratio, sigma = row[f"{name}_ratio"], row[f"{name}_sigma"]
+        if ratio and or_quicker:
+            ratio, sigma = max(ratio, 1 / ratio), abs(sigma)
+        if ratio and ratio > factor and sigma >= SIGNIFICANT:
+            found[name] = ratio
+    return max(found, key=lambda each: found[each], default=None)

@@ -32,12 +32,13 @@ from kproxy.look.why.client_findings import (
     small_requests,
     throttled_clients,
 )
-from kproxy.look.why.counting import ErrorCounts, count_in
 from kproxy.look.why.sentences import (
     NOT_RECORDED,
     Abridged,
+    ErrorCounts,
     at,
     clock,
+    count_in,
     ended_by,
     in_order,
     leads_to,

@@ -24,7 +24,7 @@ from kproxy.history.noted import Outages
 from kproxy.history.ref import Client, Ref
 from kproxy.look.why.causes.security import permissions
 from kproxy.look.why.causes.table import CAUSES
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.sentences import at, clock, named, who
 from kproxy.units import format_bytes
 
@@ -100,7 +100,7 @@ def throttled_clients(history: History) -> Iterator[Finding]:
             Harm.LATENCY, QUOTA,
             f"The broker's quota held {who(told.longest)} {held} ({named(told.longest)}).",
             (told.longest.number, *waited.numbers),
-            ("why", f"number:{told.longest.number}"),
+            Subject("number", told.longest.number),
             evidence=tuple(evidence),
         )  # fmt: skip
 
@@ -134,7 +134,7 @@ def pending_requests(history: History) -> Iterator[Finding]:
             f"kproxy's limit of {PENDING_REQUESTS_MAX} pending requests held"
             f" {count(held.times, 'request')} of {who(held.longest)}.",
             (held.longest.number, *held.numbers),
-            ("why", f"number:{held.longest.number}"),
+            Subject("number", held.longest.number),
             evidence=(longest, "With fewer and larger requests the limit is not reached."),
         )  # fmt: skip
 
@@ -168,7 +168,7 @@ def small_requests(history: History) -> Iterator[Finding]:
             harm, SMALL,
             f"{who(each.first)} sent {count(each.records, 'record')} in {each.requests} Produce"
             " requests, about one each.",
-            (each.first.number,), ("show", f"api:Produce{of}"), evidence=(because, remedy),
+            (each.first.number,), shown_by=("show", f"api:Produce{of}"), evidence=(because, remedy),
         )  # fmt: skip
 
 
@@ -196,12 +196,12 @@ def brief_producers(history: History) -> Iterator[Finding]:
         if each.initialized > 1:
             cost += f", and {each.initialized} producers asked for a producer id"
         name = each.first.client_id
-        shown = f"client_id:{name}" if name else f"connection:{each.first.connection}"
+        about = Subject("client_id", name) if name else Subject("connection", each.first.connection)
         yield Finding(
             Harm.LATENCY, "producers made anew",
             f"{each.single} connections of {who(each.first)} carried a single Produce each.",
             (each.first.number,),
-            ("why", shown),
+            about,
             evidence=(
                 f"{cost}, as connections do of an app that makes a producer for each message.",
                 "One producer, made once and used by all threads, writes this on few connections.",
@@ -243,7 +243,7 @@ def denied_users(history: History) -> Iterator[Finding]:
             Harm.LATENCY, "refused permission",
             f"{who(first)} may not use {what}: {api} was refused {count(failed.times, 'time')}"
             f" (first #{first.number}, {error}).",
-            (first.number,), ("why", f"number:{first.number}"),
+            (first.number,), Subject("number", first.number),
             name if DENIED[error] == "topic" else None, evidence=(*needed, CAUSES[error].remedy),
         )  # fmt: skip
 
@@ -268,7 +268,7 @@ def _ended(client: Client, reason: str, failed: Failed) -> Finding:
     return Finding(
         Harm.LATENCY, "failed TLS" if first.tls_failed else "failed connections",
         f"{count(failed.times, 'connection')} of {name} {did}: {why}.",
-        (), ("why", f"connection:{first.connection}"),
+        (), Subject("connection", first.connection),
         evidence=(f"What helps: {mark[2:]}{rest.replace('; or ', '. Or ')}.",) if mark else (),
     )  # fmt: skip
 
@@ -288,7 +288,7 @@ def _refused(client: Client, error: str, failed: Failed) -> Finding:
     return Finding(
         Harm.LATENCY, "failed logins",
         f"The login of {who(first)}{by} failed {times}: {error} (first #{first.number}).",
-        (first.number,), ("why", f"number:{first.number}"),
+        (first.number,), Subject("number", first.number),
         evidence=(*_at_message(failed), *offered, *about),
     )  # fmt: skip
 
@@ -327,7 +327,7 @@ def stalled_brokers(history: History) -> Iterator[Finding]:
         text = f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}."
         shown = "show", f"node_id:{node_id} broker_ms:{STALL_NS // 2_000_000}.."
         yield Finding(
-            Harm.LATENCY, STALLED, text, (first.number,), shown,
+            Harm.LATENCY, STALLED, text, (first.number,), shown_by=shown,
             evidence=tuple(evidence),
         )  # fmt: skip
 
@@ -337,11 +337,11 @@ def unreached_brokers(history: History) -> Iterator[Finding]:
     failures, outages = history.connections.unreached, history.noted.outages
     for node_id in sorted({*failures, *outages}, key=lambda each: (each is None, each)):
         failed, outage = failures.get(node_id), outages.get(node_id)
-        reason, proof, shown_by = outage.reason if outage else "", "kproxy found it out", ()
+        reason, proof, about = outage.reason if outage else "", "kproxy found it out", None
         if failed is not None:
             first = failed.first
             assert isinstance(first, ConnectionEnd)
-            reason, shown_by = first.reason, ("why", f"connection:{first.connection}")
+            reason, about = first.reason, Subject("connection", first.connection)
             proof = f"{count(failed.times, 'connection')} ended because of that"
         what = f"{_broker(node_id).capitalize()} could not be reached"
         if TLS_FAILED in reason:
@@ -352,7 +352,7 @@ def unreached_brokers(history: History) -> Iterator[Finding]:
             what = "No bootstrap address could be reached"
         yield Finding(
             Harm.LATENCY, "broker that could not be reached", f"{what} {_when(failed, outage)}.",
-            (), shown_by, evidence=(f"{proof}{': ' if reason else ''}{reason}.",),
+            (), about, evidence=(f"{proof}{': ' if reason else ''}{reason}.",),
         )  # fmt: skip
 
 
@@ -391,7 +391,7 @@ def lost_frames(history: History) -> Iterator[Finding]:
         f"{what[0].upper()}{what[1:]} ({format_bytes(lost.size_bytes)}) between"
         f" {clock(lost.from_ns)} and {clock(lost.until_ns)} {'is' if lost.frames == 1 else 'are'}"
         f" not in the recording: {reasons}.",
-        (), (), evidence=("Exchanges of that time are missing, or have no answer here.",),
+        (), evidence=("Exchanges of that time are missing, or have no answer here.",),
     )  # fmt: skip
 
 
@@ -406,7 +406,7 @@ def cut_off(history: History) -> Iterator[Finding]:
     yield Finding(
         Harm.LATENCY, "stop of kproxy",
         f"kproxy was stopped{' by ' if by else ''}{by} at {clock(last.time_ns)}: {had}.",
-        (first.number,), ("why", f"number:{first.number}"),
+        (first.number,), Subject("number", first.number),
         evidence=("Their clients did not hear whether brokers did what they asked for.",),
     )  # fmt: skip
 
@@ -427,7 +427,7 @@ def slow_peers(history: History) -> Iterator[Finding]:
             Harm.LATENCY, "peer that reads slowly",
             f"{name} took {age((until_ns - from_ns) / 1e6)} to read what kproxy sent it on"
             f" {number}, from {clock(from_ns)} to {clock(until_ns)}.",
-            (), ("show", f"connection:{slow.connection}"), evidence=tuple(evidence),
+            (), evidence=tuple(evidence), shown_by=("show", f"connection:{slow.connection}"),
         )  # fmt: skip
 
 
@@ -447,7 +447,6 @@ def missing_topics(history: History) -> Iterator[Finding]:
             "topic that does not exist",
             f"Topic {name} does not exist: {names} {ask} for it in vain, {times} times.",
             (first.number, last.number),
-            ("why", f"topic:{name}"),
-            name,
+            Subject("topic", name),
             evidence=(f"{error}, {at(first)} ({named(first)}) to {at(last)} (#{last.number}).",),
         )

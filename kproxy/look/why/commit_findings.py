@@ -15,7 +15,7 @@ from kproxy.history.logs import CommittedOffset
 from kproxy.history.reads import Reading
 from kproxy.history.ref import Client
 from kproxy.history.rows import Commit
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.sentences import at, named, offsets, who
 
 LAG = "lag at the end"
@@ -50,9 +50,8 @@ def moved_commits(history: History) -> Iterator[Finding]:
             f"{who(now.by)} set group {group} {'back' if is_back else 'ahead'} in"
             f" {topic}[{partition}] from {before.offset} to {now.offset}{others}.",
             (before.by.number, now.by.number),
-            ("why", f"group:{group}"),
+            Subject("group", group),
             topic,
-            group=group,
             evidence=(
                 f"{proof}; {named(before.by)} of {who(before.by)} had committed {before.offset}.",
                 f"Records {offsets(span[0], span[1] - 1)} {after}.",
@@ -74,9 +73,8 @@ def uncommitted(history: History) -> Iterator[Finding]:
             "group that commits nothing",
             f"Group {group} committed nothing, and fetched the same records again.",
             (first.first.number, last.second.number),
-            ("why", f"group:{group}"),
+            Subject("group", group),
             where.topic,
-            group=group,
             evidence=(proof, "No commit of the group is in the recording."),
         )
 
@@ -130,8 +128,7 @@ def lag(history: History) -> Iterator[Finding]:
             f"The last commits of group {group} are {least}{count(total, 'offset')} behind the end"
             f" of {partition if len(found) == 1 else topic}{most}.",
             (worst.commit.by.number, number),
-            ("why", f"group:{group}"),
+            Subject("group", group),
             topic,
-            group=group,
             evidence=(proof,),
         )

@@ -16,8 +16,16 @@ from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.connections import Connections
 from kproxy.history.items import Gap
 from kproxy.history.ref import Ref
-from kproxy.look.why.counting import count_in
-from kproxy.look.why.sentences import NOT_RECORDED, at, clock, leads_to, named, software_of, users
+from kproxy.look.why.sentences import (
+    NOT_RECORDED,
+    at,
+    clock,
+    count_in,
+    leads_to,
+    named,
+    software_of,
+    users,
+)
 from kproxy.look.why.source import StorySource
 
 _HOW = {

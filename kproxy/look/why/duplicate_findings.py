@@ -13,7 +13,7 @@ from kproxy.history.duplicates import NEVER_SENT, Duplicates, Unlearned
 from kproxy.history.history import History
 from kproxy.history.ref import Ref
 from kproxy.history.rows import TRIED
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.sentences import at, ended_by, named, offsets, who
 from kproxy.wire.protocol import error_code, is_retriable
 
@@ -187,8 +187,8 @@ def _never_told(topic: str, found: list[Unlearned]) -> Finding:
 def _finding(
     kind: str, topic: str, text: str, evidence: list[str], numbers: tuple[int, ...]
 ) -> Finding:
-    shown_by = ("why", f"number:{numbers[0]}")
-    return Finding(Harm.DATA, kind, text, numbers, shown_by, topic, evidence=tuple(evidence))
+    about = Subject("number", numbers[0])
+    return Finding(Harm.DATA, kind, text, numbers, about, topic, evidence=tuple(evidence))
 
 
 def _where(found: Unlearned) -> str:

@@ -44,13 +44,13 @@ from kproxy.history.history import History
 from kproxy.history.identities import Asked
 from kproxy.history.ref import Client, Ref, client_of
 from kproxy.look.lines.stream import Stream
-from kproxy.look.why.counting import count_in
 from kproxy.look.why.duplicate_findings import duplicate_findings
 from kproxy.look.why.finding import told
 from kproxy.look.why.sentences import (
     NOT_RECORDED,
     Abridged,
     clock,
+    count_in,
     ended_by,
     in_order,
     named,

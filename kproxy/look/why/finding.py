@@ -6,6 +6,7 @@ import enum
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -34,6 +35,32 @@ _NUMBERS_MAX = 100
 
 
 @attrs.frozen
+class Subject:
+    """What something is about: the exchange, group, … of a kind that `stories.SUBJECTS` has."""
+
+    kind: str
+    name: str = attrs.field(converter=str)
+    topic: str = ""
+    """Of a key: the topic that it is in."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """How `kproxy why` takes it: ("topic:orders", "key:big")."""
+        own = f"{self.kind}:{self.name}"
+        return (f"topic:{self.topic}", own) if self.topic else (own,)
+
+
+def _name_of(kind: str) -> Any:
+    """Return the default of a field: the name of the finding's subject, where it is of a kind."""
+
+    def name(finding: Finding) -> str | None:
+        about = finding.about
+        return about.name if about is not None and about.kind == kind else None
+
+    return attrs.Factory(name, takes_self=True)
+
+
+@attrs.frozen
 class Finding:
     """Something that the exchanges of a recording prove."""
 
@@ -44,37 +71,49 @@ class Finding:
     """What is wrong, in whole sentences, with the numbers of exchanges as `#12`."""
     numbers: tuple[int, ...]
     """The exchanges that prove it."""
-    shown_by: tuple[str, ...]
-    """The command that shows it, without the recording: ("why", "topic:orders")."""
-    topic: str | None = None
+    about: Subject | None = None
+    """What it is about, of which there are a story and a picture."""
+    topic: str | None = _name_of("topic")
     files: tuple[str, ...] = ()
     """The files that have these exchanges, where several recordings are read together."""
-    group: str | None = None
+    group: str | None = _name_of("group")
     """The group that it is about, where it is about one."""
     evidence: tuple[str, ...] = ()
     """Sentences that prove it, or say more of it; they stand below the text."""
+    shown_by: tuple[str, ...] = ()
+    """The command that shows it, if not the story, without files: ("show", "is:routine")."""
 
     @property
     def whole(self) -> str:
         """Text and evidence, one after the other."""
         return " ".join((self.text, *self.evidence))
 
+    @property
+    def story(self) -> Subject | None:
+        """The subject whose story shows it; None: a command does, or nothing."""
+        return None if self.shown_by else self.about
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The command that shows it, without the recording; none if nothing does."""
+        return self.shown_by or (("why", *self.about.words) if self.about else ())
+
     def command(self, files: Sequence[Path | str]) -> str:
-        """Return the command, as a shell takes it, that shows it in a recording."""
-        command, *terms = self.shown_by
-        return shlex.join(["kproxy", command, *map(str, files), *terms])
+        """Return the command, as a shell takes it, that shows it in a recording; "" for none."""
+        command, *terms = self.words or ("",)
+        return shlex.join(["kproxy", command, *map(str, files), *terms]) if command else ""
 
     def filter(self, recording: str = "") -> str:
         """Return the filter of the exchanges that it is about, "" for none: that of the command, or
         the exchanges that prove it; of one of several recordings."""
-        command, *terms = self.shown_by or ("",)
-        prefix = f"{recording}#" if recording else ""
-        if terms and (terms[0] == "--frame" or terms[0].startswith("number:")):
+        kind, prefix = self.about.kind if self.about else "", f"{recording}#" if recording else ""
+        if kind == "number":
             numbers = (f"{prefix}{each}" for each in self.numbers[:_NUMBERS_MAX])
             return str(matching("number", *numbers)) if self.numbers else ""
-        if terms and terms[0].startswith("connection:") and not self.numbers:
+        if kind == "connection" and not self.numbers:
             return ""  # it had no exchange
-        if command == "why":
+        terms = [*self.words[1:]]
+        if self.story is not None:
             terms = [str(matching(*term.split(":", 1))) for term in terms]
         if prefix and terms:
             terms.append(str(matching("number", f"{prefix}1..")))

@@ -31,7 +31,7 @@ from kproxy.look.why import (
     read_findings,
 )
 from kproxy.look.why.duplicate_findings import duplicate_findings, unwritten
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.loss_findings import never_read
 from kproxy.look.why.sentences import who
 from kproxy.look.why.standing import standing
@@ -104,8 +104,10 @@ class _UnreadableRecords:
         text = f"{client} {did} {first.text} (#{number})."
         if more:
             text += f" {count(more, 'more time')} the records of {topic} cannot be read."
-        shown_by = "show", "--frame", str(number)
-        return Finding(Harm.DATA, "unreadable records", text, (number,), shown_by, topic)
+        return Finding(
+            Harm.DATA, "unreadable records", text, (number,), Subject("number", number),
+            topic, shown_by=("show", "--frame", str(number)),
+        )  # fmt: skip
 
 
 class FindsByContents(Protocol):

@@ -17,7 +17,7 @@ from kproxy.history.history import History
 from kproxy.history.members import Generation, Load, gave_up
 from kproxy.history.ref import Ref
 from kproxy.history.standstills import Standstill
-from kproxy.look.why.finding import Finding, Harm, numbered
+from kproxy.look.why.finding import Finding, Harm, Subject, numbered
 from kproxy.look.why.generations import assigned
 from kproxy.look.why.sentences import clock, named, offsets, who
 
@@ -93,9 +93,8 @@ def _standstill(
         kind,
         f"Group {group.name} {stands} still at {places[0]}{others}: {what}",
         tuple(each.number for each in (stood.first, stood.last) if each is not None),
-        ("why", f"group:{group.name}"),
+        Subject("group", group.name),
         topic,
-        group=group.name,
         evidence=(evidence, _committed(stood), *more),
     )
 
@@ -133,8 +132,7 @@ def idle_members(history: History) -> Iterator[Finding]:
             f"{len(idle)} of {count(len(loads), 'member')} of group {group.name} {has} no"
             f" partition: {names}.",
             numbers,
-            ("why", f"group:{group.name}"),
-            group=group.name,
+            Subject("group", group.name),
             evidence=(
                 f"Since {numbered(numbers)}. The others read {count(read, 'partition')} together.",
                 *_by_topic(loads),
@@ -200,8 +198,7 @@ def _uneven_finding(group: Group, loads: tuple[Load, ...], many: Load, few: Load
         f"Group {group.name} is uneven: one member has {count(_partitions(many), 'partition')},"
         f" another {_partitions(few)}.",
         (many.given.ref.number, few.given.ref.number),
-        ("why", f"group:{group.name}"),
-        group=group.name,
+        Subject("group", group.name),
         evidence=(f"{'; '.join(has)}. Both subscribe to the same topics.", *_by_topic(loads)),
     )
 
@@ -227,7 +224,7 @@ def coordinator_moves(history: History) -> Iterator[Finding]:
             "coordinator that moved",
             f"The coordinator of {what} {names} moved from broker {before} to broker {now}.",
             (last.number, first.number),
-            ("why", f"group:{key}" if is_group else f"transactional_id:{key}"),
+            Subject("group" if is_group else "transactional_id", key),
             evidence=(f"{named(last)} names broker {before}, {named(first)} broker {now}.",),
         )
 
@@ -255,8 +252,7 @@ def rebalances(history: History) -> Iterator[Finding]:
             REBALANCES,
             f"Group {group.name} rebalanced {count(times, 'time')}: {', '.join(said)}.",
             tuple(ordered[0][1][:_GROUPS_TOLD]),
-            ("why", f"group:{group.name}"),
-            group=group.name,
+            Subject("group", group.name),
             evidence=tuple(
                 f"{cause.capitalize()}: {numbered(numbers)}." for cause, numbers in ordered
             ),

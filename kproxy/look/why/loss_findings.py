@@ -20,7 +20,7 @@ from kproxy.history.logs import LogState
 from kproxy.history.reads import Jump
 from kproxy.history.ref import Ref
 from kproxy.history.rows import A_TIME, LATEST
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.sentences import at, named, who
 
 _TOLD_MAX = 3
@@ -56,9 +56,8 @@ def never_read(history: History) -> Iterator[Finding]:
             kind,
             worst.text,
             worst.numbers,
-            ("why", f"group:{group}"),
+            Subject("group", group),
             topic,
-            group=group,
             evidence=(*worst.evidence, *(each.text for each in more), *others),
         )
 

@@ -14,7 +14,7 @@ from kproxy.history.history import History
 from kproxy.history.members import Happening, Member
 from kproxy.history.ref import Ref
 from kproxy.history.standstills import Covered
-from kproxy.look.why.finding import Finding, Harm, numbered
+from kproxy.look.why.finding import Finding, Harm, Subject, numbered
 from kproxy.look.why.generations import assigned
 from kproxy.look.why.sentences import client, clock, named, offsets, who
 
@@ -40,8 +40,7 @@ def shared_instances(history: History) -> Iterator[Finding]:
                 "group.instance.id of two clients",
                 f"Two clients use group.instance.id {instance} of group {group.name}.",
                 (has.number, refused.number),
-                ("why", f"group:{group.name}"),
-                group=group.name,
+                Subject("group", group.name),
                 evidence=(
                     f"{client(has)} ({named(has)}) has it, so {told}{more}.",
                     "Each process needs a group.instance.id of its own.",
@@ -81,7 +80,7 @@ def _unprocessed(group: Group, member: Member, last: Covered, end: ConnectionEnd
         f"{who(member.ref)} committed {where}, and ended: {'it' if one else 'they'} may be"
         " unprocessed.",
         (brought.number, commit.number),
-        ("why", f"connection:{end.connection}"),
+        Subject("connection", end.connection),
         topic,
         evidence=(proof,),
     )
@@ -107,9 +106,8 @@ def quiet_members(history: History) -> Iterator[Finding]:
                 f"{who(member.ref)} of group {group.name} fetched nothing for"
                 f" {age((quiet.until_ns - quiet.from_ns) / 1e6)}.",
                 (given.ref.number,),
-                ("why", f"group:{group.name}"),
+                Subject("group", group.name),
                 given.partitions[0].topic,
-                group=group.name,
                 evidence=(proof, _WHY_QUIET),
             )
 
@@ -175,8 +173,8 @@ def _late(group: Group, name: str, left: list[tuple[Happening, Member]]) -> Find
         evidence.append(f"So it left {len(left)} times: {numbered(numbers)}.")
     topics = () if member.given is None else member.given.partitions
     return Finding(
-        Harm.DATA, "member that does not poll", text, numbers, ("why", f"group:{group.name}"),
-        topics[0].topic if topics else None, group=group.name,
+        Harm.DATA, "member that does not poll", text, numbers, Subject("group", group.name),
+        topics[0].topic if topics else None,
         evidence=(*evidence, _POLL_SOONER),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from kproxy.history.logs import FETCHED, ClientUse, TopicState
 from kproxy.history.reads import ReadAgain
 from kproxy.history.ref import Client
 from kproxy.look.why.commit_findings import LAG_MIN, without_commits
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.member_findings import left_late
 from kproxy.look.why.sentences import clock, offsets, who
 
@@ -77,9 +77,8 @@ def fetched_twice(history: History) -> Iterator[Finding]:
             FETCHED_TWICE,
             f"Group {group} fetched records of {topic} twice, before a rebalance and after it.",
             (worst.first.number, worst.second.number),
-            ("why", f"group:{group}"),
+            Subject("group", group),
             topic,
-            group=group,
             evidence=(*told, "Whether the app processed them twice is not in the recording."),
         )
 
@@ -156,9 +155,8 @@ def slow_readers(history: History) -> Iterator[Finding]:
             f"Group {group} does not keep up with {of}: {written} {noun}s/s are written, {read}"
             f" {worst.verb}.",
             worst.numbers,
-            ("why", f"group:{group}"),
+            Subject("group", group),
             topic,
-            group=group,
             evidence=(grew, *_who_has(history, group, found), *([keeps] if rest else ())),
         )
 
@@ -298,8 +296,7 @@ def _unread(
             "partition that nobody reads",
             f"No Fetch of {where} by group {group} is in the recording, though {it} records.",
             tuple(number for _, number in left_out),
-            ("why", f"topic:{topic.name}"),
-            topic.name,
+            Subject("topic", topic.name),
             group=group,
             evidence=(
                 f"Its clients fetched {others} until #{max(use.last.number for use in uses)}.",
@@ -321,5 +318,5 @@ def beyond_limits(history: History) -> Iterator[Finding]:
             "There are more topics, partitions, groups or transactions than kproxy follows at"
             f" once: findings leave some out ({count(dropped, 'time')}).",
             (),
-            ("stats",),
+            shown_by=("stats",),
         )

@@ -12,7 +12,7 @@ from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.history import History
 from kproxy.history.standing import Stand
 from kproxy.history.transactions import ABORTED, OPEN
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.sentences import NOT_RECORDED, at, how_it_ended, named, who, wrote
 
 STANDING = "readers behind an open transaction"
@@ -25,7 +25,9 @@ def standing(history: History) -> Iterator[Finding]:
     for stands in _together(history.standing):
         worst = stands[0]
         topic, opener = worst.where.topic, worst.opener
-        shown = f"transactional_id:{opener.transactional_id}" if opener else f"topic:{topic}"
+        about = Subject("topic", topic)
+        if opener:
+            about = Subject("transactional_id", opener.transactional_id)
         proof = [worst.first, worst.last or worst.first, *([opener.began] if opener else ())]
         groups = {reader.group for each in stands for reader in each.readers.values()}
         yield Finding(
@@ -33,8 +35,8 @@ def standing(history: History) -> Iterator[Finding]:
             STANDING,
             f"{_what(stands)}.",
             tuple(sorted({each.number for each in proof})),
-            ("why", shown),
-            topic if all(each.where.topic == topic for each in stands) else None,
+            about,
+            topic=topic if all(each.where.topic == topic for each in stands) else None,
             group=next(iter(groups)) or None if len(groups) == 1 else None,
             evidence=(*_readers(worst), *_transaction(history, worst)),
         )

@@ -33,7 +33,7 @@ from kproxy.recording.paths import Parts, by_recording, named, size_of
 
 
 @attrs.frozen
-class Subject:
+class StoryOf:
     """Something that has a story."""
 
     tell: Callable[..., Iterator[str]]
@@ -62,36 +62,36 @@ def _names_in(key: str, of: Callable[[Exchange], Iterable[str]]) -> Any:
 
 
 SUBJECTS = {
-    "group": Subject(
+    "group": StoryOf(
         group_story, "group:NAME", "its rebalances", names=_names_in("group", lambda e: e.groups)
     ),
-    "connection": Subject(
+    "connection": StoryOf(
         connection_story, "connection:N", "who ended it, and after what", numbered=True
     ),
-    "number": Subject(number_story, "number:N", "where its time went, why it failed", True),
-    "transactional_id": Subject(
+    "number": StoryOf(number_story, "number:N", "where its time went, why it failed", True),
+    "transactional_id": StoryOf(
         transactional_id_story,
         "transactional_id:NAME",
         "its transactions, and who fenced a producer",
         names=_names_in("transactional_id", lambda each: each.transactional_ids),
     ),
-    "topic": Subject(
+    "topic": StoryOf(
         topic_story,
         "topic:NAME",
         "who wrote and read it, and what went wrong",
         names=_names_in("topic", lambda each: each.topics),
     ),
-    "key": Subject(
+    "key": StoryOf(
         key_story,
         "topic:NAME key:KEY",
         "where a record key was written, and how far it was read",
         within="topic",
         names=keys_of,
     ),
-    "fault": Subject(
+    "fault": StoryOf(
         fault_story, "fault:NAME", "what a fault rule hit, and what clients did", names=rules_in
     ),
-    "client_id": Subject(
+    "client_id": StoryOf(
         client_story,
         "client_id:NAME",
         "its life: versions, connections, groups, errors",

@@ -27,10 +27,9 @@ from kproxy.history.logs import (
     TopicState,
 )
 from kproxy.history.rows import SENT, TRIED, WROTE
-from kproxy.look.why.counting import ErrorCounts
 from kproxy.look.why.finding import told
 from kproxy.look.why.findings import Findings
-from kproxy.look.why.sentences import NOT_RECORDED, at, named, who
+from kproxy.look.why.sentences import NOT_RECORDED, ErrorCounts, at, named, who
 from kproxy.look.why.source import StorySource
 from kproxy.units import format_bytes
 from kproxy.wire.protocol import error_name

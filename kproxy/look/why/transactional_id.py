@@ -26,7 +26,7 @@ from kproxy.history.transactions import (
     Transactions,
     UnansweredRequest,
 )
-from kproxy.look.why.finding import Finding, Harm, told
+from kproxy.look.why.finding import Finding, Harm, Subject, told
 from kproxy.look.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -50,8 +50,8 @@ def transactional_id_story(source: StorySource, value: str) -> Iterator[str]:
         source.watch(history, item, history.add(item))
     found = history.transactions.ids.get(value)
     if found is not None:
-        shown = "why", f"transactional_id:{value}"  # a fenced producer stands in what happened
-        yield from told([each for each in aborting(history) if each.shown_by == shown])
+        shown = Subject("transactional_id", value)  # a fenced producer stands in what happened
+        yield from told([each for each in aborting(history) if each.about == shown])
         yield from stood_still(history, transactional_id=value)
         yield from _story(found)
 
@@ -63,8 +63,8 @@ def fenced(history: History) -> Iterator[Finding]:
             text = f"Transactional id {name}: {refusal(each.fenced)}."
             if each.fenced_count > 1:
                 text += f" {count(each.fenced_count - 1, 'more request')} of it was refused so."
-            shown = "why", f"transactional_id:{name}"
-            yield Finding(Harm.DATA, "fenced producer", text, (each.fenced.ref.number,), shown)
+            yield Finding(Harm.DATA, "fenced producer", text, (each.fenced.ref.number,),
+                          Subject("transactional_id", name))  # fmt: skip
 
 
 def aborting(history: History) -> Iterator[Finding]:
@@ -77,7 +77,7 @@ def aborting(history: History) -> Iterator[Finding]:
         yield Finding(
             Harm.LATENCY, "aborted transactions",
             f"{aborted} of {count(total, 'transaction')} of {name} were aborted.",
-            (last.began.number, last.ended.number), ("why", f"transactional_id:{name}"),
+            (last.began.number, last.ended.number), Subject("transactional_id", name),
             evidence=(f"The last of {who(last.began)}: {transaction_ended(last)}.",),
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ from kproxy.exchange.words.wording import count
 from kproxy.history.history import ExchangeRows, History
 from kproxy.history.items import Gap, Item
 from kproxy.history.rows import TRIED, Appended
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.key import key_text
 from kproxy.look.why.sentences import who
 from kproxy.units import format_bytes
@@ -68,8 +68,7 @@ def hot_partitions(history: History) -> Iterator[Finding]:
                 f"{topic.name}[{hot}] got {got} written to {topic.name} ({share}), one of {among}"
                 f" (last #{latest.number}).",
                 (latest.number,),
-                ("why", f"topic:{topic.name}"),
-                topic.name,
+                Subject("topic", topic.name),
             )
             break
 
@@ -223,7 +222,7 @@ class KeysOnPartitions:
             f"Key {key_text(key)} has {most} of {_records(total)} written to {topic}"
             f" ({100 * most / total:.0f} %): they all go to {topic}[{latest.partition}].",
             (latest.number,),
-            ("why", f"topic:{topic}", f"key:{key_text(key)}"),
+            Subject("key", key_text(key), topic),
             topic,
             evidence=("More partitions do not spread the records of one key.",),
         )
@@ -245,5 +244,5 @@ class KeysOnPartitions:
                 (name,) = agree
                 text += f" {client} places keys as {name} does, {PARTITIONERS[name][1]}."
         numbers = first.number, second.number
-        shown_by = ("why", f"topic:{topic}", f"key:{key_text(key)}")
-        return Finding(Harm.DATA, "key on two partitions", text, numbers, shown_by, topic)
+        about = Subject("key", key_text(key), topic)
+        return Finding(Harm.DATA, "key on two partitions", text, numbers, about, topic)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from kproxy.proxy.authenticate import SCRAM
+from kproxy.proxy.mechanisms import MECHANISMS, mechanism_of
 
 ENVIRONMENT = {
     "KPROXY_SASL_MECHANISM": "sasl.mechanism",
@@ -30,9 +30,6 @@ ENVIRONMENT = {
 """Environment variable → the property that it stands for."""
 MSK_IAM = "AWS_MSK_IAM"
 OAUTHBEARER = "OAUTHBEARER"
-_NEEDS = dict.fromkeys(SCRAM, ("scramp", "tls")) | {MSK_IAM: ("aws_msk_iam_sasl_signer", "msk")}
-"""Mechanism → the module that it needs, and the extra that has it."""
-_PASSWORDS = ("PLAIN", *SCRAM)
 _MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
 _USERNAME = ("sasl.username", "username")
 _PASSWORD = ("sasl.password", "password")
@@ -84,7 +81,7 @@ class Credentials:
     @property
     def by_token(self) -> bool:
         """True if a login takes a token, which has to be fetched."""
-        return self.mechanism not in _PASSWORDS
+        return mechanism_of(self.mechanism).takes != "password"
 
 
 def without_login(environment: Mapping[str, str]) -> dict[str, str]:
@@ -110,14 +107,14 @@ def credentials(
         return None
     mechanism = mechanism or (OAUTHBEARER if token_file or command else "PLAIN")
     username, password = _first(values, _USERNAME), _first(values, _PASSWORD)
-    module, extra = _NEEDS.get(mechanism, ("", ""))
+    row = mechanism_of(mechanism)
     try:
-        if module:
-            import_module(module)
+        if row.module:
+            import_module(row.module)
     except ImportError:
-        why = f"{mechanism} needs pip install 'kproxy-kafka[{extra}]'"
+        why = f"{mechanism} needs pip install 'kproxy-kafka[{row.extra}]'"
         raise CredentialsError(why) from None
-    if mechanism in _PASSWORDS:
+    if row.takes == "password":
         if not (username and password):
             what = "KPROXY_SASL_USERNAME and KPROXY_SASL_PASSWORD, sasl.username and sasl.password"
             raise CredentialsError(f"{mechanism} needs a user and a password: {what}, or {_JAAS}")
@@ -129,7 +126,7 @@ def credentials(
             raise CredentialsError(f"{MSK_IAM} needs the region of the cluster: set AWS_REGION")
         return Credentials(mechanism, region=region)
     if mechanism != OAUTHBEARER:
-        spoken = ", ".join((*_PASSWORDS, OAUTHBEARER, MSK_IAM))
+        spoken = ", ".join(name for name, each in MECHANISMS.items() if each.takes)
         raise CredentialsError(f"kproxy itself logs in with {spoken}, and no other mechanism")
     return _by_token(values, jaas, Path(token_file) if token_file else None, command)
 

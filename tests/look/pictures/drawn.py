@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from kproxy.history.history import History
 from kproxy.look.pictures.drawing import Picture, svg
 from kproxy.look.pictures.series import Series
-from kproxy.look.pictures.subjects import STANDING, Subject, pictured
+from kproxy.look.pictures.subjects import STANDING, pictured
 from kproxy.look.why.source import StorySource
 
 
@@ -20,7 +20,7 @@ def followed(path: Path) -> Series:
     return series
 
 
-def all_pictures(series: Series) -> dict[Subject, Picture]:
+def all_pictures(series: Series) -> dict[tuple[str, str], Picture]:
     """The pictures of all subjects of a recording."""
     history = series.history
     clients = {client_id for (_, client_id), _ in series.waits}

@@ -84,7 +84,7 @@ def test_a_lag_that_the_recording_itself_proves_is_not_said_again() -> None:
     found = gathered([], {}, groups=groups, group_totals={"behind": 8, "rebalanced": 0, "known": 8})
 
     def proved(*names: str, files: tuple[str, ...] = ()) -> str:
-        about = Harm.CURIOSITY, LAG, "", (1,), ("why", "")
+        about = Harm.CURIOSITY, LAG, "", (1,)
         made = [Finding(*about, files=files, group=name) for name in names]
         lines = said(attrs.evolve(found, findings=made)).splitlines()
         return " ".join(line.split(" ends ")[0] for line in lines if "behind" in line)

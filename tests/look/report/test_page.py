@@ -14,7 +14,7 @@ import pytest
 from kproxy.exchange import histogram
 from kproxy.look.report import findings
 from kproxy.look.why.commit_findings import LAG
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, Subject
 from tests.look.report.making import TOTALS, api, gathered, page_of, said, slots
 
 
@@ -131,8 +131,7 @@ def test_the_partition_with_most_lag_is_named() -> None:
     found = gathered([], {}, groups=[group], rebalances=[born])
     assert "billing rebalanced 6 times (5 member ids)" in said(found)
     assert "ends 11 695 offsets behind its topics, 9 937 of it on orders[0] (" in said(found)
-    shown_by = "why", "group:billing"
-    proved = Finding(Harm.LATENCY, LAG, "It is behind.", (1,), shown_by, group="billing")
+    proved = Finding(Harm.LATENCY, LAG, "It is behind.", (1,), Subject("group", "billing"))
     assert "ends 11 695" not in said(attrs.evolve(found, findings=[proved])), "it is said already"
     page = page_of(found, [])
     assert "<td>11 695, 9 937 of it on orders[0]</td>" in page

@@ -122,7 +122,7 @@ def test_findings_about_data_come_first_with_their_file() -> None:
 @pytest.mark.parametrize("path", sorted(FORMATS.glob("*.mcap")), ids=lambda path: path.stem)
 def test_every_command_of_a_finding_of_one_recording_finds_something(path, capsys) -> None:
     found = findings(light_data([path]))
-    for command in {each.command(each.files) for each in found if each.shown_by}:
+    for command in {each.command(each.files) for each in found if each.words}:
         assert cli.main(shlex.split(command)[1:]) == 0, command
         assert capsys.readouterr().out.strip(), command
 

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from kproxy.exchange.entries import WITHHELD
-from kproxy.look.why.rules import what_rules_did
+from kproxy.look.why.number import what_rules_did
 from kproxy.look.why.stories import SUBJECTS, show_why
 from kproxy.proxy.faults.action import PHASES
 from kproxy.proxy.faults.actions import ACTIONS
@@ -55,5 +55,5 @@ def test_each_fault_action_has_a_sentence(action: str) -> None:
     for phase in phases if isinstance(phases, tuple) else PHASES:
         (said,) = what_rules_did(exchange, [{"rule": "r", "action": action, "phase": phase}])
         assert "acted on it" not in said, (
-            f"{action} has no sentence for phase {phase}: add one to kproxy/look/why/rules.py"
+            f"{action} has no sentence for phase {phase}: add one to kproxy/look/why/number.py"
         )

@@ -49,7 +49,7 @@ def test_a_topic_that_clients_ask_for_in_vain(tmp_path, is_created):
         "Topic ordrs does not exist: typo (127.0.0.1), group (127.0.0.1) ask for it in vain, 3"
         " times."
     )
-    assert finding.shown_by == ("why", "topic:ordrs")
+    assert finding.words == ("why", "topic:ordrs")
     assert traffic.story(tmp_path, "topic", "ordrs")[0] == finding.text
 
 

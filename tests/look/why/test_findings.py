@@ -84,7 +84,7 @@ def test_keys_that_two_clients_place_differently(tmp_path):
     assert finding.text.startswith("Key key-0 was written to orders[")
     assert "java (127.0.0.1) places keys as murmur2 does" in finding.text
     assert "c (127.0.0.1) places keys as CRC32 does" in finding.text
-    assert finding.shown_by == ("why", "topic:orders", "key:key-0")
+    assert finding.words == ("why", "topic:orders", "key:key-0")
 
 
 def test_keys_that_moved_because_there_are_more_partitions(tmp_path):
@@ -252,7 +252,7 @@ def test_a_producer_that_is_fenced(tmp_path):
         " epoch 0 (given by InitProducerId #1); new (127.0.0.1) took the transactional id at"
         " 22:13:25.000 with InitProducerId #3 and got epoch 1."
     )
-    assert finding.shown_by == ("why", "transactional_id:pay") and finding.numbers == (4,)
+    assert finding.words == ("why", "transactional_id:pay") and finding.numbers == (4,)
 
 
 # ---- what was read

@@ -280,7 +280,7 @@ def test_a_key_that_has_most_records(tmp_path):
     assert finding.text == (
         "Key big has 120 of 140 records written to orders (86 %): they all go to orders[1]."
     )
-    assert finding.shown_by == ("why", "topic:orders", "key:big")
+    assert finding.words == ("why", "topic:orders", "key:big")
 
 
 def test_what_is_beyond_the_limits_is_said(tmp_path, monkeypatch):

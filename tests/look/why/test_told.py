@@ -46,7 +46,7 @@ def told(path: Path) -> Iterator[str]:
     for each in findings(light_data([path])):
         yield each.text
         yield from (f"  {more}" for more in each.evidence)
-        yield f"  {' '.join(each.shown_by)}"
+        yield f"  {' '.join(each.words)}"
     subjects: dict[tuple[str, str], None] = {}
     failed: list[str] = []
     for each in Stream([path]).exchanges():

@@ -14,8 +14,8 @@ from kproxy.exchange.pairing import pair
 from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules
+from kproxy.proxy.mechanisms import USER_CHARACTERS_MAX, user_in
 from kproxy.proxy.settings import Settings
-from kproxy.proxy.users import USER_CHARACTERS_MAX, user_in
 from kproxy.recording import Recording, read
 from tests.proxy.playing import BROKER, Player, end, heartbeat, heartbeat_answer
 from tests.proxy.test_logins import FAILED, authentication, log_in, shake

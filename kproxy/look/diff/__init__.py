@@ -1,0 +1,1 @@
+"""Two recordings side by side: what the second means otherwise than the first."""

@@ -1,0 +1,201 @@
+"""The comparison of two recordings by what they mean.
+
+::
+
+    items before ─▶ RecordingMeaning ─▶ facts by aspect ─┐
+          └─ records ─▶ UnmatchedRecords ────────────────┼─▶ Difference …
+    items after ──▶ RecordingMeaning ─▶ facts by aspect ─┘
+
+`kproxy diff`, the cassette mode verify, and `kproxy send` compare so; `git diff` shows the same
+meaning as text, and a replay compares facts of some of these aspects.
+
+Both sides are read in turn, so that their records meet: whichever had fewer is read next. Memory
+grows with the number of topics, groups, transactions, clients, and of differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+
+import attrs
+
+from kproxy.exchange.counts import Counts, Tally
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.histogram import PERCENTILES
+from kproxy.exchange.merging import contains, joined
+from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.words.wording import duration
+from kproxy.history.behaviour import Behaviour
+from kproxy.history.items import Item
+from kproxy.look.diff.records import AFTER, BEFORE, UnmatchedRecords
+from kproxy.look.lines.meaning import RecordingMeaning
+from kproxy.look.report.significance import latency_of, worst
+from kproxy.replay.compared import Difference, changes
+from kproxy.replay.facts import FACTS, Fact, client_text
+from kproxy.replay.ignored import Ignored
+from kproxy.wire.protocol import records
+
+MEANING = (
+    "records", "order", "topics", "groups", "commits", "transactions", "requests", "errors",
+    "faults",
+)  # fmt: skip
+"""The aspects of what clients do, as `git diff` shows them."""
+ASPECTS = (*MEANING, "consumed", "apis", "settings", "latency")
+"""What `kproxy diff --compare` takes."""
+LATENCY_FACTOR = 2.0
+"""A latency differs if it is so many times the other."""
+
+_BY_CHANCE = frozenset(
+    {
+        "Heartbeat", "LeaveGroup", "OffsetForLeaderEpoch", "GetTelemetrySubscriptions",
+        "PushTelemetry",
+    }
+)  # fmt: skip
+"""APIs that clients use or not, depending on how long they run."""
+_SETTINGS = {
+    "ApiVersions": ("client_software_name", "client_software_version"),
+    "Produce": ("acks", "timeout_ms"),
+    "Fetch": ("max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "rack_id"),
+    "Metadata": ("allow_auto_topic_creation",),
+    "InitProducerId": ("transaction_timeout_ms",),
+    "JoinGroup": ("session_timeout_ms", "rebalance_timeout_ms", "group_instance_id"),
+    "ConsumerGroupHeartbeat": ("rebalance_timeout_ms", "server_assignor", "instance_id", "rack_id"),
+}
+"""API → the fields of its request that a client's configuration sets."""
+_UNSET = (None, "", -1)
+
+
+@attrs.define(eq=False)
+class ComparedRecording:
+    """One side of a comparison."""
+
+    meaning: RecordingMeaning
+    record_count: int = 0
+    """Records that were produced and consumed so far."""
+    _apis: dict[str, dict[str, set[int]]] = attrs.field(factory=dict, init=False)
+    """Client → API → its versions."""
+    _settings: dict[tuple[str, str, str], set[str]] = attrs.field(factory=dict, init=False)
+    """Client, API, and setting → its values."""
+    _counts: Counts = attrs.field(factory=Counts, init=False)
+    """Durations by API."""
+
+    def add(self, item: Item) -> None:
+        """Take the next item of the recording."""
+        self.meaning.add(item)
+        if not isinstance(item, Exchange) or not item.named:
+            return
+        self._counts.add(item, ("", item.number), reads_bodies=False)
+        client, api = client_text(item.client_id), item.api or "?"
+        self._apis.setdefault(client, {}).setdefault(api, set()).add(item.row.api_version)
+        for name, value in _settings(item):
+            self._settings.setdefault((client, api, name), set()).add(str(value))
+
+    def facts(self, aspect: str, other: ComparedRecording) -> Iterator[Fact]:
+        """Yield the facts of an aspect, beside another recording."""
+        if aspect in FACTS:
+            return FACTS[aspect](self.meaning.behaviour, self.meaning.ignored)
+        own = {"apis": self._api_facts, "settings": self._setting_facts}
+        return own[aspect](other) if aspect in own else self.meaning.facts(aspect)
+
+    def _api_facts(self, other: ComparedRecording) -> Iterator[Fact]:
+        for client, apis in self._apis.items():
+            beside = other._apis.get(client)
+            if beside is None:
+                yield Fact(f"client {client}", client, f"asks {', '.join(sorted(apis))}")
+                continue
+            for api, versions in apis.items():
+                if api in beside or api not in _BY_CHANCE:
+                    text = ", ".join(f"v{each}" for each in sorted(versions))
+                    yield Fact(f"client {client}, {api}", api, text)
+
+    def _setting_facts(self, other: ComparedRecording) -> Iterator[Fact]:
+        for (client, api, name), values in self._settings.items():
+            if api in other._apis.get(client, ()):
+                yield Fact(f"client {client}, {api} {name}", name, ", ".join(sorted(values)))
+
+    def wrote(self, record: TopicRecord) -> bool:
+        """Return whether a record that consumers got was produced in the recording."""
+        written = self.meaning.behaviour.topic(record.topic).written
+        logs = (spans for (_, partition), spans in written.items() if partition == record.partition)
+        return any(
+            contains(joined([], [each[:2] for each in spans]), record.offset or 0) for spans in logs
+        )
+
+    @property
+    def latencies(self) -> dict[str | None, Tally]:
+        """The counts of each API."""
+        return self._counts.by_api
+
+
+def _settings(exchange: Exchange) -> Iterator[tuple[str, object]]:
+    names = _SETTINGS.get(exchange.api or "")
+    if names is None or (request := exchange.request) is None:
+        return
+    for name in names:
+        if (value := getattr(request, name, None)) not in _UNSET:
+            yield name, value
+    if exchange.api == "JoinGroup":
+        yield "protocols", " ".join(each.name for each in request.protocols)
+    elif exchange.api == "Produce":
+        for each in exchange.facts.records:
+            if codec := next((one.compression for one in records.batches(each.data)), None):
+                yield "compression", codec
+
+
+def compare(
+    before: Iterable[Item],
+    after: Iterable[Item],
+    ignored: Ignored | None = None,
+    aspects: Collection[str] = ASPECTS,
+    latency_factor: float = LATENCY_FACTOR,
+) -> list[Difference]:
+    """Return the differences in aspects of two recordings, in the order of `ASPECTS`."""
+    ignored = Ignored() if ignored is None else ignored
+    unmatched = UnmatchedRecords(ignored)
+    sides: dict[int, ComparedRecording] = {}
+    items = {BEFORE: iter(before), AFTER: iter(after)}
+    for side in items:
+        sides[side] = ComparedRecording(RecordingMeaning(ignored, Behaviour()))
+        take = partial(_take, unmatched, sides, side)
+        sides[side].meaning.behaviour.on_record = take
+    while items:
+        side = min(items, key=lambda each: sides[each].record_count)
+        if (item := next(items[side], None)) is None:
+            del items[side]
+        else:
+            sides[side].add(item)
+    first, second = sides[BEFORE], sides[AFTER]
+    found = list(unmatched.differences({side: each.wrote for side, each in sides.items()}))
+    for aspect in aspects:
+        if aspect not in ("records", "order", "consumed", "latency"):
+            found += changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
+    found += _latencies(first.latencies, second.latencies, latency_factor)
+    order = {aspect: at for at, aspect in enumerate(ASPECTS)}
+    return sorted((each for each in found if each.aspect in aspects), key=lambda d: order[d.aspect])
+
+
+def _take(
+    unmatched: UnmatchedRecords,
+    sides: dict[int, ComparedRecording],
+    side: int,
+    client: str,
+    record: TopicRecord,
+) -> None:
+    sides[side].record_count += 1
+    unmatched.add(side, client, record)
+
+
+def _latencies(
+    before: dict[str | None, Tally], after: dict[str | None, Tally], factor: float
+) -> Iterator[Difference]:
+    for api in sorted(before.keys() & after.keys(), key=str):
+        old, new = before[api].broker, after[api].broker
+        row = latency_of(new.counts, old.counts)
+        if (name := worst(row, factor)) is not None:
+            then, now = (
+                ", ".join(f"{each} {duration(row[prefix + each])}" for each in PERCENTILES)
+                for prefix in ("baseline_", "")
+            )
+            size = f"{name} ×{row[f'{name}_ratio']:.2f}, {abs(row[f'{name}_sigma'])} sigma"
+            yield Difference("latency", str(api), then, now, size, numbers=row)
