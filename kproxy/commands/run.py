@@ -52,6 +52,7 @@ from kproxy.levels import failure, warning
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
+    from kproxy.net.reloading import ReadClient
     from kproxy.net.schema_process import SchemaSettings
     from kproxy.net.serve import Options, RunSummary
     from kproxy.net.tls.credentials import Credentials
@@ -209,6 +210,7 @@ def run(options: argparse.Namespace) -> int:
         only=options.only,
         rules=rules,
         read_rules=reread_rules(options, rules),
+        read_client=_reread_client(options, bootstrap[0][0]),
         broker_tls=to_brokers,
         listen_tls=listen_tls(options),
         credentials=credentials_of(options, login, bootstrap[0][0], said.append),
@@ -244,6 +246,18 @@ def _schemas(options: argparse.Namespace) -> SchemaSettings | None:
     from kproxy.net.schema_process import SchemaSettings
 
     return SchemaSettings(options.schema_registry, schema_access(options))
+
+
+def _reread_client(options: argparse.Namespace, host: str) -> ReadClient | None:
+    """Return what reads the properties of --config again; None if there are none."""
+    if options.config is None:
+        return None
+
+    def read() -> tuple[BrokerTls | None, Credentials | None]:
+        _, to_brokers, login = cluster(options, lambda line: None)
+        return to_brokers, credentials_of(options, login, host, lambda line: None)
+
+    return read
 
 
 def credentials_of(

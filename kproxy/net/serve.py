@@ -32,7 +32,7 @@ from kproxy.net.discovery import discover
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
-from kproxy.net.reloading import ReadRules, Reloading
+from kproxy.net.reloading import ReadClient, ReadRules, Reloading
 from kproxy.net.retaining import Retaining
 from kproxy.net.running import (
     DRAIN_SECONDS,
@@ -120,6 +120,8 @@ class Options:
     """The fault rules."""
     read_rules: ReadRules | None = None
     """Reads the rules of the start again, at SIGHUP; None: no file has any."""
+    read_client: ReadClient | None = None
+    """Reads TLS to brokers and the credentials again, then; None: no properties have them."""
     observer: Observer | None = None
     """An observer in this process."""
     compression: str = "adaptive"
@@ -213,7 +215,8 @@ async def serve(
         remembered = {} if seen is None else seen.load()
         discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
         tasks.append(partial(discovering, clock=clock, log=log))
-        reloading = Reloading(secure, options.rules, options.read_rules, recorder.note, clock, log)
+        reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
+        reloading = Reloading(secure, *reading, lambda: pump.draining)
         running = Running(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
             reloading.reload,

@@ -162,10 +162,12 @@ class Connection:
         """True while the client waits for a response, or for the rest of one."""
         if self._phase in SILENT:
             return False
-        waits = bool(self._pending) or self._responses.busy or self._logging_in
-        if self._draining and (self._requests.framer.partial or self._delays[_BROKER].waiting):
-            return True  # a request would be cut
-        return waits or bool(self._delays[_CLIENT])
+        if self._draining:  # nothing waits for a login, but a request would be cut
+            own = self._requests.framer.partial is not None or self._delays[_BROKER].waiting
+        else:
+            own = self._logging_in
+        waits = bool(self._pending) or self._responses.busy or own
+        return bool(waits or self._delays[_CLIENT])
 
     @property
     def state(self) -> OpenConnection:
