@@ -112,10 +112,13 @@ def session_refused(time_ns: int, rule: str, fault_id: int, number: int, connect
     return Note(EVENTS, time_ns, body | {"connection": connection})
 
 
-def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> Note:
-    """Frames that passed in a span of time are not in the recording."""
+def lost(
+    frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int, **where: int | str
+) -> Note:
+    """Frames that passed in a span of time are not in the recording: of this connection and side,
+    if that is known."""
     body = {"event": "lost", "frames": frames, "bytes": frame_bytes, "reason": reason}
-    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
+    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns} | where)
 
 
 def stood_still(from_ns: int, until_ns: int) -> Note:
