@@ -169,3 +169,20 @@ def test_behind_a_frame_that_is_cut_off_the_next_one_is_where_its_size_says(tmp_
     assert again[1].truncated and again[2].request_frame == late.data
     (lost,) = [each.body["reason"] for each in told if each.body["event"] == "lost"]
     assert f"{len(late.data) - 20_000} bytes were not captured" in lost
+
+
+@pytest.mark.parametrize("command", ["stats", "report"])
+def test_what_the_capture_point_makes_of_times_is_said(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an import, and of a part of one; not of what a proxy recorded."""
+    source = needs.REPOSITORY / "recordings" / "demo.mcap"
+    packets, again, part = (tmp_path / name for name in ("x.pcapng", "again.mcap", "part.mcap"))
+    assert main(["export", str(source), "--to", str(packets)]) == 0
+    assert main(["import", str(packets), "--out", str(again)]) == 0
+    assert main(["export", str(again), "api:Produce", "--to", str(part)]) == 0
+    for path, said in ((source, False), (again, True), (part, True)):
+        capsys.readouterr()
+        out = ["--out", str(path.with_suffix(".html"))] if command == "report" else []
+        assert main([command, str(path), *out]) == 0
+        assert ("where the packets were captured" in "".join(capsys.readouterr())) is said
