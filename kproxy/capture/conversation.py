@@ -314,9 +314,10 @@ class Conversation:
         words = [text for text, count in counts.items() if count]
         if not words:
             return
-        why = f"connection {self.number}, from the {half.side.name.lower()}: {', '.join(words)}"
-        lost_bytes = missing.lost_bytes + missing.passed_bytes
-        self.entries.append(notes.lost(missing.responses, lost_bytes, why, missing.since_ns, now))
+        side = half.side.name.lower()
+        why = f"connection {self.number}, from the {side}: {', '.join(words)}"
+        about = missing.responses, missing.lost_bytes + missing.passed_bytes, why, missing.since_ns
+        self.entries.append(notes.lost(*about, now, connection=self.number, side=side))
 
     # ---- ends
 

@@ -90,7 +90,7 @@ class Importer:
     def warnings(self) -> list[str]:
         """Return what is to be told about the capture, in sentences."""
         found = [
-            f"{number} {what} are left out" for what, number in self.passed_over.items() if number
+            f"left out: {what} ({number})" for what, number in self.passed_over.items() if number
         ]
         if self.missing_bytes:
             size = format_bytes(self.missing_bytes)

@@ -131,10 +131,13 @@ def slow_peer(connection: int, side: str, node_id: int | None, from_ns: int, unt
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
 
 
-def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> Note:
-    """Frames that passed in a span of time are not in the recording."""
+def lost(
+    frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int, **where: int | str
+) -> Note:
+    """Frames that passed in a span of time are not in the recording: of this connection and side,
+    if that is known."""
     body = {"event": "lost", "frames": frames, "bytes": frame_bytes, "reason": reason}
-    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
+    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns} | where)
 
 
 def stood_still(from_ns: int, until_ns: int) -> Note:

@@ -42,6 +42,7 @@ from kproxy.recording.encoding import end_of, with_row
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import CHUNK_BYTES
+from kproxy.recording.notices import CAPTURED
 from kproxy.recording.paths import Paths, by_recording, size_of
 from kproxy.recording.reader import starting
 from kproxy.recording.writer import Writer
@@ -87,12 +88,14 @@ def cut(
     if wanted is not None:
         begun = starting(wanted, [found])
         kept = _kept_exchanges(files, begun, lambda done: on_progress(done // 2), on_note)
+    about = dict(CAPTURED.items() & head.metadata.items())
+    about |= ({} if wanted is None else {"filter": str(wanted)}) | dict(metadata or {})
     writer = Writer(
         to,
         start_ns=head.start_ns,
         schema_id=head.schema_id,
         library_version=library_version,
-        metadata=({} if wanted is None else {"filter": str(wanted)}) | dict(metadata or {}),
+        metadata=about,
     )
     try:
         copy = _Copier(writer)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
 from kproxy.exchange.entries import EVENTS, Note
+from kproxy.recording.info import Info
 from kproxy.units import moment
 
 _NOTICES = {
@@ -32,6 +34,11 @@ _NOTICES = {
 }
 """The sentence on the state of a recording, by event."""
 _LOST = "frames", "bytes"
+CAPTURED = {"source": "capture"}
+"""What the head of a recording says that was made of captured packets."""
+CAPTURE_POINT = (
+    "the broker's time includes the network between it and where the packets were captured"
+)
 
 
 def notice(note: Note) -> str | None:
@@ -43,6 +50,11 @@ def notice(note: Note) -> str | None:
         text = text.replace("{frames} frames ({bytes} bytes)", "{bytes} bytes")
     values = {"time": _time_of_day(note.time_ns), **note.body}
     return None if text is None else text.format_map(_NoteBody(values))
+
+
+def on_times(heads: Iterable[Info]) -> list[str]:
+    """Return the sentence on the times of recordings, if some were made of captures."""
+    return [CAPTURE_POINT] if any(CAPTURED.items() <= h.metadata.items() for h in heads) else []
 
 
 @attrs.define(eq=False)

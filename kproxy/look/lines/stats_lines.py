@@ -23,6 +23,7 @@ from kproxy.look.lines.show import write
 from kproxy.look.lines.stats import Stats
 from kproxy.look.lines.stream import Stream
 from kproxy.printable import printable
+from kproxy.recording.notices import on_times
 from kproxy.recording.paths import names
 from kproxy.units import format_bytes
 
@@ -71,6 +72,8 @@ def show_stats(
         stream = Stream(paths, wanted, on_progress=progress.update)
         stats = stats_of(stream, reads_bodies)
     found = _fitting_lines(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
+    told = on_times(each.head for each in stream.recordings)
+    found += (rendered([("dim", text)], wants_colour(out)) for text in told)
     texts = (f"{line}\n" for line in found)
     write(texts, stream.notices, out, "stats")
 
