@@ -344,14 +344,14 @@ def test_a_java_that_hangs_is_said(hangs: str, tmp_path: Path) -> None:
     program.write_text(f"#!/bin/sh\n{said}echo $$ >> {tmp_path}/pids; sleep 1000\n")
     program.chmod(0o700)
     code = "from kproxy.spark import java, session, SparkError\n"
-    code += "java.VERSION_SECONDS_MAX = java.START_SECONDS_MAX = 5\n"
+    code += "java.VERSION_SECONDS_MAX = java.START_SECONDS_MAX = 2\n"
     code += "try: session('local[1]')\nexcept SparkError as error: print(error)\n"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"JAVA_HOME": str(tmp_path)},
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.stdout.startswith(f"{program} hangs: it did not "), done.stderr
-    assert "within 5 s; let JAVA_HOME name" in done.stdout and done.stdout.count("\n") == 1
+    assert "within 2 s; let JAVA_HOME name" in done.stdout and done.stdout.count("\n") == 1
     for number in (tmp_path / "pids").read_text().split():
         until(lambda pid=int(number): not alive(pid), "it was not left running")
 
