@@ -211,7 +211,7 @@ def run(options: argparse.Namespace) -> int:
         read_rules=reread_rules(options, rules),
         broker_tls=to_brokers,
         listen_tls=listen_tls(options),
-        credentials=_credentials(options, login, bootstrap[0][0], said.append),
+        credentials=credentials_of(options, login, bootstrap[0][0], said.append),
         authenticate=options.authenticate,
         schemas=_schemas(options),
         nodes_folder=state_folder(),
@@ -246,7 +246,7 @@ def _schemas(options: argparse.Namespace) -> SchemaSettings | None:
     return SchemaSettings(options.schema_registry, schema_access(options))
 
 
-def _credentials(
+def credentials_of(
     options: argparse.Namespace,
     properties: Mapping[str, str],
     host: str,
@@ -260,17 +260,18 @@ def _credentials(
     """
     from kproxy.net.tls.credentials import CredentialsError, credentials
 
+    authenticate = getattr(options, "authenticate", None)
     try:
         found = credentials(properties, os.environ, host)
     except CredentialsError as error:
-        if options.authenticate:
+        if authenticate:
             raise UsageError(f"--authenticate: {error}") from error
         say(warning(f"does not log in itself: {error}"))
         return None
     if found:
-        why = "for clients (--authenticate)" if options.authenticate else "to ask for the brokers"
-        say(f"logs in with {found.mechanism} {why}")
-    elif options.authenticate:
+        why = "for clients (--authenticate)" if authenticate else "to ask for the brokers"
+        say(f"logs in with {found.mechanism}{'' if authenticate is None else f' {why}'}")
+    elif authenticate:
         where = "KPROXY_SASL_USERNAME and KPROXY_SASL_PASSWORD, or a --config that has them"
         raise UsageError(f"--authenticate needs credentials: {where} (kproxy help tls)")
     return found

@@ -29,8 +29,6 @@ SCRAM_USER = ("bob", "bob-scram-password-9Zk")
 
 OAUTH_USER = "carol"
 
-_CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-
 _PROPERTIES = """\
 process.roles={roles}
 node.id={node_id}
@@ -141,6 +139,7 @@ class Kafka:
     certificates: Certificates | None = None
     """With them it has `TLS_LISTENERS`, too."""
     tls_ports: tuple[int, ...] = ()
+    cluster_id: str = "MkU3OEVBNTcwNTJENDM2Qg"
 
     @property
     def address(self) -> str:
@@ -239,7 +238,7 @@ class Kafka:
         tool = [
             "format",
             "-t",
-            _CLUSTER_ID,
+            self.cluster_id,
             "-c",
             str(self.folder / "server.properties"),
         ]

@@ -53,8 +53,8 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         self.finish()
 
-    def update(self, done_bytes: int) -> None:
-        """Show that so many bytes have been read."""
+    def update(self, done_bytes: int, more: str = "") -> None:
+        """Show that so many bytes have been read, and what more there is to say."""
         if not self._enabled or (now := self._clock()) < self._due:
             return
         self._due = now + _EVERY_SECONDS
@@ -63,7 +63,8 @@ class Progress:
         bar = "━" * filled + "─" * (_BAR_WIDTH - filled)
         left_ms = (now - self._began) * (1 - part) / part * 1000 if part else 0
         left = f", {age(left_ms)} left" if left_ms >= 1000 else ""
-        self._write(f"{_ERASE}kproxy {self._name}: {bar} {part:.0%}{left}")
+        more = f"; {more}" if more else ""
+        self._write(f"{_ERASE}kproxy {self._name}: {bar} {part:.0%}{left}{more}")
         self._shown = True
 
     def finish(self) -> None:
