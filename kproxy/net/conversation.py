@@ -29,14 +29,15 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
 from kproxy.net.dial import why
 from kproxy.net.sender import AGAIN_SECONDS, ANSWER_SECONDS, PASSES_SECONDS, BrokerLink, Sender
-from kproxy.send import compared, target
+from kproxy.send import compared, target, transactions
 from kproxy.send.apis import why_left_out
 from kproxy.send.compared import Difference, Fetched
 from kproxy.send.fetching import FetchSession
 from kproxy.send.order import Item, Outstanding
 from kproxy.send.substitution import Renaming, Substitution
 from kproxy.send.target import CannotBeSent
-from kproxy.wire.protocol import ProtocolError, codec
+from kproxy.send.transactions import ImplicitTransactions
+from kproxy.wire.protocol import ProtocolError, api_key, codec, is_retriable
 
 _PRODUCE, _FETCH, _LIST_OFFSETS, _SHARE_FETCH = 0, 1, 2, 78
 _QUEUE_MAX = 1000
@@ -115,6 +116,7 @@ class Conversation:
         """`factor` 0 sends at once what nothing holds; others are of the recorded times."""
         self.sender = sender
         self.substitution = Substitution(renaming, sender.cluster.topic_ids)
+        self._transactions = ImplicitTransactions()
         self._factor = factor
         self._allow_admin = allow_admin
         self._compares = compares
@@ -207,9 +209,28 @@ class Conversation:
             what = "version: the cluster knows {} to {}".format(*cluster.versions[exchange.api_key])
             known = f"v{exchange.api_version}", f"sent as v{call.version}"
             self._differs(call, Difference(api, what, *known))
+        recorded = exchange.api_version or 0
+        for before in self._transactions.requests(api, recorded, call.version, body):
+            await self._say_before(before)
         sender.sent.requests += 1
         sender.sent.last = exchange
         await self._send(call)
+
+    async def _say_before(self, body: Any) -> Any:
+        """Tell the coordinator of a transaction what newer clients need not say; return what it
+        answers at last."""
+        api, version = transactions.MADE[type(body)]
+        key = self.sender.cluster.coordinator_key(api, body)
+        if key is not None and key not in self.sender.cluster.coordinators:
+            await self.sender.learn_coordinator(key)
+        node = self.sender.cluster.coordinators.get(key or (0, ""))
+        with trio.move_on_after(PASSES_SECONDS):
+            while True:
+                answer = await self.sender.ask(api_key(api) or 0, version, body, node)
+                if not any(is_retriable(each) for each in compared.errors(answer)):
+                    return answer
+                await trio.sleep(AGAIN_SECONDS)
+        return None
 
     async def _send(self, call: _Call) -> None:
         """Send a request, or send it again, to whoever answers it."""
@@ -270,6 +291,19 @@ class Conversation:
         if self._comes_again(call, new):
             self._nursery.start_soon(self._again, call, new)
             return
+        told = getattr(call.exchange.response, "producer_id", -1)
+        if call.api == "EndTxn" and new.producer_id < 0 <= told:
+            self._nursery.start_soon(self._begin_epoch, call, new)
+            return
+        self._compare(call, new)
+        self._finish(call)
+
+    async def _begin_epoch(self, call: _Call, new: Any) -> None:
+        """Begin the epoch that comes with the end of a transaction, where the broker knows only
+        the older protocol: the sequences of a newer client begin anew with it."""
+        answer = await self._say_before(transactions.next_epoch(call.request))
+        if answer is not None and not answer.error_code:
+            new.producer_id, new.producer_epoch = answer.producer_id, answer.producer_epoch
         self._compare(call, new)
         self._finish(call)
 

@@ -162,14 +162,17 @@ class Sender:
                     return
                 await trio.sleep(AGAIN_SECONDS)
 
-    async def ask(self, api_key: int, version: int | None, body: Any) -> Any:
-        """Ask the cluster something of kproxy's own, which is not recorded; return the answer.
+    async def ask(
+        self, api_key: int, version: int | None, body: Any, node: int | None = None
+    ) -> Any:
+        """Ask the cluster, or a broker of it, something of kproxy's own, which is not recorded;
+        return the answer. Without a version it is the newest that both know.
 
         Raises: ClusterGone.
         """
         async with self._asking:
             for _ in range(2):  # a connection that has long been idle may have been closed
-                link = await self._control_link()
+                link = await self._control_link(node)
                 known = (
                     version if version is not None else self.cluster.version(api_key, 1 << 15, body)
                 )
@@ -196,10 +199,10 @@ class Sender:
                     return found
         raise ClusterGone("the brokers close the connection")
 
-    async def _control_link(self) -> BrokerLink:
-        link = self._control.get(None)
+    async def _control_link(self, node: int | None) -> BrokerLink:
+        link = self._control.get(node)
         if link is None or link.ended:
-            link = self._control[None] = await self.connect(None, recorded=False)
+            link = self._control[node] = await self.connect(node, recorded=False)
         return link
 
     async def connect(

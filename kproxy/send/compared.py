@@ -71,6 +71,7 @@ _OWN = {
     "status": _GROUP,
     "client_id": _GROUP,
     "client_host": _GROUP,
+    "transaction_state": _CHANCE,
     "synonyms": _ITSELF,
     "documentation": _ITSELF,
     "config_source": _ITSELF,
