@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
         return fail(f"kproxy send: {what}", 2)
     except OSError as error:
         return fail(f"kproxy send: {error.filename or 'recording'}: {error.strerror or error}")
-    if sent.requests:
+    if not sent.ended or sent.requests:
         for line in lines(sent):
             print(line)
     return fail(f"kproxy send: {ended(sent, total)}") if sent.ended else int(bool(sent.differences))

@@ -194,6 +194,8 @@ class Conversation:
             body = codec.decode_request_body(exchange.request_frame or b"")
             if exchange.api_key == _FETCH:
                 call.client.session.complete(body)
+                if not self._factor and not call.holds_all:
+                    body.max_wait_ms = 0  # nothing came of it
             if cluster.needs_topics(api):
                 lacking = self.substitution.topics(body, names) - cluster.topic_ids.keys()
                 if lacking:
