@@ -32,6 +32,7 @@ ROOMS = [
     "capture",
     "tables",
     "replay",
+    "send",
     "net/tls",
     "net/registry",
     "net",
@@ -66,7 +67,7 @@ ABOVE = {
 }
 """Modules that belong to no room, and the last room that they may import from."""
 
-SANS_IO = ["wire", "exchange", "history", "proxy", "capture"]
+SANS_IO = ["wire", "exchange", "history", "proxy", "capture", "send"]
 IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
 FILES = {"os", "pathlib", "tempfile", "shutil", "io"}
 OPENS_RECORDINGS = {"kproxy/replay/opening.py", "kproxy/replay/index_file.py"}

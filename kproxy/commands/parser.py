@@ -52,7 +52,7 @@ COMMANDS = {
         "send recorded requests to a cluster, and compare what it answers",
         "send",
         (
-            "kproxy send capture.mcap --bootstrap kafka:9092 --topic-prefix test-",
+            "kproxy send capture.mcap --bootstrap new-kafka:9092",
             "kproxy send capture.mcap --bootstrap kafka:9092 --timing fast --record new.mcap",
             "kproxy send capture.mcap --bootstrap kafka:9092 --timing fast --repeat 10 --clients 8",
         ),

@@ -129,6 +129,7 @@ def _user(text: str) -> tuple[str, str]:
 
 
 def timing(text: str) -> float:
+    """Parse the factor of --timing."""
     from kproxy.replay.pace import parse_factor
 
     return parse_factor(text)

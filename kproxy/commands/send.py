@@ -82,11 +82,11 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.lines.progress import Progress, reading
     from kproxy.look.lines.sent import ended, figures, lines
     from kproxy.look.lines.stream import Stream
-    from kproxy.net.sending import Refused, SendOptions, send
+    from kproxy.net.sending import NotSent, SendOptions, send
     from kproxy.net.tls.settings import TlsError
     from kproxy.recording import RecordingError
-    from kproxy.send.order import Item, ahead, items
-    from kproxy.send.planned import Plan
+    from kproxy.send.order import SendItem, ahead, items
+    from kproxy.send.planned import SendPlan
     from kproxy.send.substitution import Renaming
 
     bootstrap, tls, login = cluster(options, _say)
@@ -104,13 +104,13 @@ def run(options: argparse.Namespace) -> int:
         options.record,
     )
 
-    def read() -> Iterator[Item]:
+    def read() -> Iterator[SendItem]:
         notes: list[Note] = []
         return ahead(items(recording.read(options.files, told=notes.append), notes))
 
     try:
         with reading("send", options.files) as bar:
-            plan = Plan()
+            plan = SendPlan()
             for exchange in Stream(options.files, on_progress=bar.update).exchanges():
                 plan.take(exchange, options.allow_admin)
         for line in _announced(plan.admin, options.allow_admin):
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
                 bar.update(sent.requests, figures(sent))
 
             sent = trio.run(send, settings, plan, read, _say, look)
-    except (Refused, TlsError) as error:
+    except (NotSent, TlsError) as error:
         return fail(f"kproxy send: {error}", 2)
     except RecordingError as error:
         return fail(f"kproxy send: {error}", code_of(error))

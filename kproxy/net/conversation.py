@@ -31,9 +31,9 @@ from kproxy.net.dial import why
 from kproxy.net.sender import AGAIN_SECONDS, ANSWER_SECONDS, PASSES_SECONDS, BrokerLink, Sender
 from kproxy.send import compared, target, transactions
 from kproxy.send.apis import why_left_out
-from kproxy.send.compared import Difference, Fetched
-from kproxy.send.fetching import FetchSession
-from kproxy.send.order import Item, Outstanding
+from kproxy.send.compared import Deviation, Fetched
+from kproxy.send.fetching import RecordedFetchSession
+from kproxy.send.order import Outstanding, SendItem
 from kproxy.send.substitution import Renaming, Substitution
 from kproxy.send.target import CannotBeSent
 from kproxy.send.transactions import ImplicitTransactions
@@ -50,7 +50,7 @@ transaction reaches the partition behind its answer."""
 
 
 @attrs.define(eq=False)
-class _Call:
+class _SentCall:
     """A request under way."""
 
     exchange: Exchange
@@ -80,13 +80,13 @@ class _Call:
 class _Client:
     """A recorded connection."""
 
-    def __init__(self, conversation: Conversation, client_id: str | None) -> None:
+    def __init__(self, conversation: SentConversation, client_id: str | None) -> None:
         self.client_id = client_id
         self.outstanding = Outstanding()
         self.progress = trio.lowlevel.ParkingLot()
-        self.session = FetchSession()
+        self.session = RecordedFetchSession()
         self.links: dict[int | None, BrokerLink] = {}
-        self.put, self.queue = trio.open_memory_channel[_Call](_QUEUE_MAX)
+        self.put, self.queue = trio.open_memory_channel[_SentCall](_QUEUE_MAX)
         self._conversation = conversation
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class _Client:
             self._conversation.sender.close(link)
 
 
-class Conversation:
+class SentConversation:
     """One copy of the recording's conversation."""
 
     def __init__(
@@ -128,11 +128,11 @@ class Conversation:
         """The time of the next request that is not under way."""
         self._producing = 0
         """Requests under way that may lead to records."""
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _SentCall] = {}
         self._given_up: set[tuple[str, frozenset[int]]] = set()
         self._nursery: trio.Nursery
 
-    async def run(self, items: Iterable[Item]) -> None:
+    async def run(self, items: Iterable[SendItem]) -> None:
         """Send it, and return when all is answered.
 
         Raises: ClusterGone, RecordingError.
@@ -148,7 +148,7 @@ class Conversation:
                 client.put.close()
             watch.cancel()
 
-    async def _dispatch(self, items: Iterable[Item]) -> None:
+    async def _dispatch(self, items: Iterable[SendItem]) -> None:
         began, first_ns = trio.current_time(), 0
         for item in items:
             first_ns = first_ns or item.time_ns
@@ -178,14 +178,14 @@ class Conversation:
             self._nursery.start_soon(client.run)
         self._tickets += 1
         polls_in_vain = exchange.api_key in (_FETCH, _SHARE_FETCH) and not _has_records(exchange)
-        call = _Call(exchange, client, self._tickets, not polls_in_vain)
+        call = _SentCall(exchange, client, self._tickets, not polls_in_vain)
         self._calls[call.ticket] = call
         if call.holds_all:
             self._outstanding.sent(call.ticket, _answered_ns(exchange))
         self._producing += exchange.api_key == _PRODUCE
         await client.put.send(call)
 
-    async def issue(self, call: _Call) -> None:
+    async def issue(self, call: _SentCall) -> None:
         """Put in what the cluster decides, and send."""
         exchange, cluster, sender = call.exchange, self.sender.cluster, self.sender
         names, api = exchange.topic_names, call.api
@@ -204,13 +204,13 @@ class Conversation:
             call.request = body
             call.version = cluster.version(exchange.api_key or 0, exchange.api_version or 0, body)
         except (CannotBeSent, ProtocolError) as error:
-            self._differs(call, Difference(api, str(error), f"v{exchange.api_version}", "not sent"))
+            self._differs(call, Deviation(api, str(error), f"v{exchange.api_version}", "not sent"))
             self._finish(call)
             return
         if call.version != exchange.api_version:
             what = "version: the cluster knows {} to {}".format(*cluster.versions[exchange.api_key])
             known = f"v{exchange.api_version}", f"sent as v{call.version}"
-            self._differs(call, Difference(api, what, *known))
+            self._differs(call, Deviation(api, what, *known))
         recorded = exchange.api_version or 0
         for before in self._transactions.requests(api, recorded, call.version, body):
             await self._say_before(before)
@@ -234,7 +234,7 @@ class Conversation:
                 await trio.sleep(AGAIN_SECONDS)
         return None
 
-    async def _send(self, call: _Call) -> None:
+    async def _send(self, call: _SentCall) -> None:
         """Send a request, or send it again, to whoever answers it."""
         cluster = self.sender.cluster
         key = cluster.coordinator_key(call.api, call.request)
@@ -244,8 +244,8 @@ class Conversation:
         call.parts, call.responses = len(parts), []
         one_way = call.exchange.one_way
         for node, body in parts:
+            link = await self._link(call, node)
             try:
-                link = await self._link(call, node)
                 call.sent_at = trio.current_time()
                 take = None if one_way else partial(self._take, call)
                 kind = call.exchange.api_key or 0, call.version
@@ -256,7 +256,7 @@ class Conversation:
             self.sender.sent.one_way += 1
             self._finish(call)
 
-    async def _link(self, call: _Call, node: int | None) -> BrokerLink:
+    async def _link(self, call: _SentCall, node: int | None) -> BrokerLink:
         if node is None and call.exchange.node_id in self.sender.cluster.nodes:
             node = call.exchange.node_id
         link = call.client.links.get(node)
@@ -265,7 +265,7 @@ class Conversation:
             call.client.links[node] = link
         return link
 
-    def _take(self, call: _Call, frame: bytes | None) -> None:
+    def _take(self, call: _SentCall, frame: bytes | None) -> None:
         """Take the response to a part of a request; None: the connection ended first."""
         if call.done:
             return
@@ -278,7 +278,7 @@ class Conversation:
             call.responses.append(codec.decode_response_body(frame, key, call.version)[0])
         except ProtocolError as error:
             self._differs(
-                call, Difference(call.api, "the response cannot be decoded", "", str(error))
+                call, Deviation(call.api, "the response cannot be decoded", "", str(error))
             )
             self._finish(call)
             return
@@ -300,7 +300,7 @@ class Conversation:
         self._compare(call, new)
         self._finish(call)
 
-    async def _begin_epoch(self, call: _Call, new: Any) -> None:
+    async def _begin_epoch(self, call: _SentCall, new: Any) -> None:
         """Begin the epoch that comes with the end of a transaction, where the broker knows only
         the older protocol: the sequences of a newer client begin anew with it."""
         answer = await self._say_before(transactions.next_epoch(call.request))
@@ -309,15 +309,15 @@ class Conversation:
         self._compare(call, new)
         self._finish(call)
 
-    def _ended(self, call: _Call) -> None:
+    def _ended(self, call: _SentCall) -> None:
         """The connection ended before the response."""
         if call.exchange.response is not None:
-            self._differs(call, Difference(call.api, "response", "came", "the connection ended"))
+            self._differs(call, Deviation(call.api, "response", "came", "the connection ended"))
         self._finish(call)
 
     # ---- again
 
-    def _comes_again(self, call: _Call, new: Any) -> bool:
+    def _comes_again(self, call: _SentCall, new: Any) -> bool:
         recorded = call.exchange.response
         if recorded is None:
             return False
@@ -329,7 +329,7 @@ class Conversation:
             return False
         return call.exchange.api_key == _FETCH and self._compares and self._lacks_records(call, new)
 
-    def _lacks_records(self, call: _Call, new: Any) -> bool:
+    def _lacks_records(self, call: _SentCall, new: Any) -> bool:
         """Take the records of a Fetch; return whether others may come that the recording has."""
         renaming, offsets = self.substitution.renaming, self.substitution.offsets
         if call.fetched is None:
@@ -349,7 +349,7 @@ class Conversation:
         isolated = getattr(call.request, "isolation_level", 0)
         return call.last_fetches <= (_LAST_FETCHES if isolated else 1)
 
-    async def _again(self, call: _Call, new: Any) -> None:
+    async def _again(self, call: _SentCall, new: Any) -> None:
         if call.fetched is None or compared.errors(new):
             await trio.sleep(AGAIN_SECONDS)
             cluster = self.sender.cluster
@@ -364,13 +364,13 @@ class Conversation:
         if not call.done:
             await self._send(call)
 
-    def _asked(self, call: _Call) -> set[tuple[str, int]]:
+    def _asked(self, call: _SentCall) -> set[tuple[str, int]]:
         if not self.sender.cluster.needs_topics(call.api):
             return set()
         names = call.exchange.topic_names
         return {(each, 0) for each in self.substitution.topics(call.exchange.request, names)}
 
-    def _go_on(self, call: _Call) -> None:
+    def _go_on(self, call: _SentCall) -> None:
         """Have a Fetch go on behind what has come."""
         renamed = self.substitution.renaming.topic
         ends = {
@@ -385,7 +385,7 @@ class Conversation:
 
     # ---- the end
 
-    def _compare(self, call: _Call, new: Any) -> None:
+    def _compare(self, call: _SentCall, new: Any) -> None:
         """Learn from a pair of responses, and compare them."""
         exchange, api = call.exchange, call.api
         recorded, names = exchange.response, exchange.topic_names
@@ -411,7 +411,7 @@ class Conversation:
         for difference in compared.differences(exchange, expected, new, version):
             self._differs(call, difference)
 
-    def _compare_records(self, call: _Call) -> None:
+    def _compare_records(self, call: _SentCall) -> None:
         for where, each in (call.fetched or {}).items():
             offsets = self.substitution.offsets.get(where) or compared.AS_RECORDED
             for difference in each.differences(where, offsets):
@@ -425,10 +425,10 @@ class Conversation:
             found = here.get((rename(where[0]), where[1]), -1)
             self.substitution.learn_offset(where, offset, found, produced.get(where, 0))
 
-    def _differs(self, call: _Call, difference: Difference) -> None:
+    def _differs(self, call: _SentCall, difference: Deviation) -> None:
         self.sender.sent.differs(difference, call.exchange.number)
 
-    def _finish(self, call: _Call) -> None:
+    def _finish(self, call: _SentCall) -> None:
         """End a call: others may go on."""
         if call.done:
             return
@@ -451,7 +451,7 @@ class Conversation:
                     if now - call.sent_at > ANSWER_SECONDS + waits:
                         if call.exchange.response is not None:
                             what = f"no answer in {ANSWER_SECONDS + waits:g} s"
-                            self._differs(call, Difference(call.api, "response", "came", what))
+                            self._differs(call, Deviation(call.api, "response", "came", what))
                         self._finish(call)
 
 

@@ -12,7 +12,7 @@ its own that is not recorded, and the figures of what was sent.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -30,7 +30,7 @@ from kproxy.net.transport import Transport
 from kproxy.proxy import redact
 from kproxy.proxy.actions import Address
 from kproxy.send import target
-from kproxy.send.compared import Difference
+from kproxy.send.compared import Deviation
 from kproxy.send.target import TargetCluster
 from kproxy.wire import protocol
 from kproxy.wire.protocol import ProtocolError, codec, messages
@@ -60,7 +60,7 @@ class Sent:
     response_bytes: int = 0
     latencies: dict[str, Histogram] = attrs.field(factory=dict)
     """By API, in microseconds."""
-    differences: dict[Difference, list[int]] = attrs.field(factory=dict)
+    differences: dict[Deviation, list[int]] = attrs.field(factory=dict)
     """How often, and the number of the first exchange."""
     last: Exchange | None = None
     """The exchange that was sent last."""
@@ -70,7 +70,7 @@ class Sent:
     ended: str = ""
     """Why it ended early; "" if it did not."""
 
-    def differs(self, difference: Difference, number: int) -> None:
+    def differs(self, difference: Deviation, number: int) -> None:
         """Count a difference of an exchange."""
         self.differences.setdefault(difference, [0, number])[0] += 1
 
@@ -82,7 +82,7 @@ class BrokerLink:
     number: int
     node: int | None
     transport: Transport
-    sending: trio.Lock = attrs.field(factory=trio.Lock)
+    sending: Any = attrs.field(factory=trio.Lock)
     waiting: deque[tuple[int, int, int, int, Callable[[bytes | None], None]]] = attrs.field(
         factory=deque
     )
@@ -103,7 +103,7 @@ class BrokerLink:
 
 
 @attrs.define(eq=False)
-class _Answer:
+class _OwnAnswer:
     """The answer to a request of kproxy's own."""
 
     came: trio.Event = attrs.field(factory=trio.Event)
@@ -122,7 +122,7 @@ class Sender:
         self,
         bootstrap: Iterable[Address],
         security: Security,
-        emit: Callable[[list[Entry]], None] | None,
+        emit: Callable[[Sequence[Entry]], None] | None,
         now_ns: Callable[[], int],
     ) -> None:
         self.cluster = TargetCluster()
@@ -180,7 +180,7 @@ class Sender:
                     api_key=api_key, api_version=known, correlation_id=0, client_id="kproxy"
                 )
                 frame = protocol.encode_request(protocol.Request(header, body))
-                answer = _Answer()
+                answer = _OwnAnswer()
                 link.waiting.append((0, api_key, known, 0, answer.take))
                 try:
                     with trio.fail_after(ANSWER_SECONDS):

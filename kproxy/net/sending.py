@@ -20,7 +20,7 @@ import trio
 
 from kproxy import __version__
 from kproxy.net.clock import Clock
-from kproxy.net.conversation import Conversation
+from kproxy.net.conversation import SentConversation
 from kproxy.net.descriptors import raise_limit
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import ending_signals
@@ -31,8 +31,8 @@ from kproxy.net.tls.settings import BrokerTls
 from kproxy.proxy.actions import Address
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
-from kproxy.send.order import Item
-from kproxy.send.planned import Plan, creations
+from kproxy.send.order import SendItem
+from kproxy.send.planned import SendPlan, creations
 from kproxy.send.substitution import Renaming
 from kproxy.wire.protocol import api_key, error_name, schema
 from kproxy.wire.protocol.codes import NONE, TOPIC_ALREADY_EXISTS
@@ -41,7 +41,7 @@ _LOOK_SECONDS = 0.1
 _DESCRIPTORS = 10_000
 
 
-class Refused(Exception):
+class NotSent(Exception):
     """Nothing is sent, because of how things are; the text says why."""
 
     exit_code = 2
@@ -78,15 +78,15 @@ class SendOptions:
 
 async def send(
     options: SendOptions,
-    plan: Plan,
-    read: Callable[[], Iterable[Item]],
+    plan: SendPlan,
+    read: Callable[[], Iterable[SendItem]],
     log: Callable[[str], None],
     look: Callable[[Sent], None],
 ) -> Sent:
     """Send what `read` gives, as often as the options say; `look` sees the figures grow.
 
     Raises:
-        Refused: nothing was sent.
+        NotSent: nothing was sent.
         TlsError, RecordingError, OSError.
     """
     raise_limit(_DESCRIPTORS)
@@ -94,7 +94,9 @@ async def send(
     clock = Clock()
     failure: BaseException | None = None
     async with _recording(options.record_path, clock, log) as recorder:
-        sender = Sender(options.bootstrap, secure, recorder and recorder.put, clock)
+        sender = Sender(
+            options.bootstrap, secure, None if recorder is None else recorder.put, clock
+        )
         sent = sender.sent
         try:
             with ending_signals() as signals:
@@ -123,10 +125,10 @@ async def send(
 
 
 async def _send_copies(
-    sender: Sender, options: SendOptions, client: int, read: Callable[[], Iterable[Item]]
+    sender: Sender, options: SendOptions, client: int, read: Callable[[], Iterable[SendItem]]
 ) -> None:
     for renaming in options.renamings(client):
-        copy = Conversation(
+        copy = SentConversation(
             sender, renaming, options.factor, options.allow_admin, not options.is_load
         )
         await copy.run(read())
@@ -154,17 +156,17 @@ async def _look(look: Callable[[Sent], None], sent: Sent) -> None:
 
 
 async def _begin(
-    sender: Sender, options: SendOptions, plan: Plan, log: Callable[[str], None]
+    sender: Sender, options: SendOptions, plan: SendPlan, log: Callable[[str], None]
 ) -> None:
     """Look at the cluster before anything is sent.
 
-    Raises: Refused, ClusterGone.
+    Raises: NotSent, ClusterGone.
     """
     renamed = {options.renaming.topic(name): count for name, count in plan.topics.items()}
     await sender.begin(renamed)
     if plan.is_of(sender.cluster, options.bootstrap) and not options.same_cluster:
         what = "this is the cluster of the recording"
-        raise Refused(f"{what}: give another --bootstrap, or --same-cluster to send to it")
+        raise NotSent(f"{what}: give another --bootstrap, or --same-cluster to send to it")
     created = {options.renaming.topic(name) for name in plan.created if options.allow_admin}
     missing = {
         name: count
@@ -181,14 +183,14 @@ async def _begin(
 async def _create(sender: Sender, topics: dict[str, int]) -> None:
     """Create topics, and wait until they have leaders.
 
-    Raises: Refused, ClusterGone.
+    Raises: NotSent, ClusterGone.
     """
     for body in creations(topics):
         answer = await sender.ask(api_key("CreateTopics") or 0, None, body)
         for each in answer.topics:
             if each.error_code not in (NONE, TOPIC_ALREADY_EXISTS):
                 why = each.error_message or error_name(each.error_code)
-                raise Refused(f"--create-topics: {each.name}: {why}")
+                raise NotSent(f"--create-topics: {each.name}: {why}")
     with trio.move_on_after(PASSES_SECONDS):
         while missing := topics.keys() - {topic for topic, _ in sender.cluster.leaders}:
             await sender.learn_topics(missing)

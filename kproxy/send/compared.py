@@ -3,7 +3,7 @@
 ::
 
     recorded response ─ Substitution.put_in ─▶ as this cluster would say it ─┐
-                                                                             ├─▶ Difference …
+                                                                             ├─▶ Deviation …
     new response ────────────────────────────────────────────────────────────┘
 
 What a cluster decides for itself (`_OWN`, ids of brokers) is left out, and so is what it has
@@ -107,7 +107,7 @@ _BROKER_CONFIGS = (4, 8)
 _SHOWN_MAX = 120
 
 
-class Difference(NamedTuple):
+class Deviation(NamedTuple):
     """A difference between a recorded response and the new one; equal ones are counted."""
 
     api: str
@@ -134,7 +134,7 @@ def is_to_be_sent_again(recorded: Any, new: Any) -> bool:
     return bool(again - errors(recorded) - _PASSING)
 
 
-def differences(exchange: Exchange, then: Any, now: Any, version: int) -> Iterator[Difference]:
+def differences(exchange: Exchange, then: Any, now: Any, version: int) -> Iterator[Deviation]:
     """Yield the differences of a response from the recorded one, which has this cluster's names and
     ids already. What this version does not have is not compared."""
     if any(passes(code) for code in errors(then)):
@@ -142,7 +142,7 @@ def differences(exchange: Exchange, then: Any, now: Any, version: int) -> Iterat
     api, fields = exchange.api or "", schema.named(type(then).__name__).fields
     asks_all = api == "Metadata" and not getattr(exchange.request, "topics", None)
     for what, *pair in _walk(fields, then, now, version, "", asks_all or api in _ERRORS_ONLY):
-        yield Difference(api, what, *cut_to_difference(*map(str, pair)))
+        yield Deviation(api, what, *cut_to_difference(*map(str, pair)))
 
 
 _Found = Iterator[tuple[str, Any, Any]]
@@ -159,7 +159,7 @@ def _walk(
             pair = getattr(then, field.name), getattr(now, field.name)
             if pair[0] != pair[1]:
                 if pair[1] != REBALANCE_IN_PROGRESS or "Heartbeat" not in type(then).__name__:
-                    yield path or "error", *map(error_name, pair)
+                    yield path or "error", error_name(pair[0]), error_name(pair[1])
                 return
             if pair[0] != NONE:
                 return
@@ -175,7 +175,7 @@ def _walk(
             if field.is_array:
                 pair = sorted(pair[0] or ()), sorted(pair[1] or ())
             if pair[0] != pair[1]:
-                yield f"{path} {field.name}".strip(), *pair
+                yield f"{path} {field.name}".strip(), pair[0], pair[1]
 
 
 def _structs(
@@ -269,7 +269,7 @@ class Fetched:
                 self.new.append(batch)
                 self.end = _last_offset(batch) + 1
 
-    def differences(self, where: Where, offsets: Offsets) -> Iterator[Difference]:
+    def differences(self, where: Where, offsets: Offsets) -> Iterator[Deviation]:
         """Yield what the client would have seen otherwise."""
         here = {batch.base_offset: batch for batch in self.new}
         by_offset: dict[int, Record] | None = None
@@ -287,9 +287,9 @@ class Fetched:
                 elif _seen(now) != _seen(record):
                     what = f"{name} record at {record.offset}"
                     pair = cut_to_difference(str(_seen(record)), str(_seen(now)))
-                    yield Difference("Fetch", what, *pair)
+                    yield Deviation("Fetch", what, *pair)
         if lacking:
-            yield Difference("Fetch", f"{name} records", f"{len(lacking)} came", "did not come")
+            yield Deviation("Fetch", f"{name} records", f"{len(lacking)} came", "did not come")
 
 
 def _last_offset(batch: Batch) -> int:

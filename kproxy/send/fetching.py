@@ -15,7 +15,7 @@ _NO_SESSION = 0, -1
 
 
 @attrs.define(eq=False)
-class FetchSession:
+class RecordedFetchSession:
     """The partitions of the session that a recorded connection has."""
 
     _partitions: dict[Any, dict[int, Any]] = attrs.field(factory=dict, init=False)

@@ -33,7 +33,7 @@ _AHEAD_BYTES = 16 << 20
 _LAST = 1 << 62
 
 
-class Item(NamedTuple):
+class SendItem(NamedTuple):
     """An exchange to send, or the end of a connection."""
 
     time_ns: int
@@ -51,7 +51,7 @@ class Item(NamedTuple):
         return self.entry.row.request_bytes + self.entry.row.response_bytes
 
 
-def items(exchanges: Iterable[Exchange], notes: list[Note]) -> Iterator[Item]:
+def items(exchanges: Iterable[Exchange], notes: list[Note]) -> Iterator[SendItem]:
     """Yield exchanges, and the ends of connections among the notes that reading them puts into a
     list."""
     recording = ends = 0
@@ -61,14 +61,16 @@ def items(exchanges: Iterable[Exchange], notes: list[Note]) -> Iterator[Item]:
             if note.channel == CONNECTIONS and note.body.get("event") == "closed":
                 ends += 1
                 place = recording, endings.connection(note.body)
-                yield Item(note.time_ns, _LAST + ends, place, note)
+                yield SendItem(note.time_ns, _LAST + ends, place, note)
         notes.clear()
-        yield Item(exchange.time_ns, exchange.number, (recording, exchange.connection), exchange)
+        yield SendItem(
+            exchange.time_ns, exchange.number, (recording, exchange.connection), exchange
+        )
 
 
-def ahead(found: Iterable[Item]) -> Iterator[Item]:
+def ahead(found: Iterable[SendItem]) -> Iterator[SendItem]:
     """Yield items, which come as they were completed, in the order of their beginnings."""
-    waiting: list[Item] = []
+    waiting: list[SendItem] = []
     total_bytes = 0
     for item in found:
         heapq.heappush(waiting, item)

@@ -2,7 +2,7 @@
 
 ::
 
-    Exchange … ─▶ Plan: how much, what changes the cluster, which topics, which cluster it was
+    Exchange … ─▶ SendPlan: how much, what changes the cluster, which topics, which cluster it was
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIMEOUT_MS = 30_000
 
 
 @attrs.define(eq=False)
-class Plan:
+class SendPlan:
     """The findings of a pass."""
 
     requests: int = 0

@@ -223,21 +223,20 @@ class Substitution:
         """Put the producer into the batches of an idempotent producer, and their checksum."""
         from crc32c import crc32c
 
-        data = value
+        data: bytearray | None = None
         for start, end, magic in entries(value):
             if magic != 2 or end - start < BATCH_HEADER.size:
                 continue
-            recorded = _PRODUCER.unpack_from(data, start + _PRODUCER_AT)
+            recorded = _PRODUCER.unpack_from(value, start + _PRODUCER_AT)
             new = self.producer(*recorded)
             if new == recorded:
                 continue
-            if data is value:
-                data = bytearray(value)
+            data = bytearray(value) if data is None else data
             _PRODUCER.pack_into(data, start + _PRODUCER_AT, *new)
             with memoryview(data) as view:
                 crc = crc32c(view[start + _CHECKED_AT : end])
             data[start + _CRC_AT : start + _CHECKED_AT] = crc.to_bytes(4, "big")
-        return bytes(data)
+        return value if data is None else bytes(data)
 
     # ---- what pairs of responses tell
 

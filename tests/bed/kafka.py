@@ -29,6 +29,10 @@ SCRAM_USER = ("bob", "bob-scram-password-9Zk")
 
 OAUTH_USER = "carol"
 
+_CLUSTER_IDS = dict(
+    zip(VERSIONS, ("MkU3OEVBNTcwNTJENDM2Qg", "OTk5OEVBNTcwNTJENDM2Qg"), strict=True)
+)
+
 _PROPERTIES = """\
 process.roles={roles}
 node.id={node_id}
@@ -139,7 +143,6 @@ class Kafka:
     certificates: Certificates | None = None
     """With them it has `TLS_LISTENERS`, too."""
     tls_ports: tuple[int, ...] = ()
-    cluster_id: str = "MkU3OEVBNTcwNTJENDM2Qg"
 
     @property
     def address(self) -> str:
@@ -238,7 +241,7 @@ class Kafka:
         tool = [
             "format",
             "-t",
-            self.cluster_id,
+            _CLUSTER_IDS[self.version],
             "-c",
             str(self.folder / "server.properties"),
         ]
