@@ -251,7 +251,12 @@ class SentConversation:
                 kind = call.exchange.api_key or 0, call.version
                 await self.sender.request(link, *kind, call.client.client_id, body, take)
             except OSError as error:
-                self.sender.close(link, why(error))  # which ends the call, too
+                self.sender.close(link, why(error))
+                self._take(call, None)
+            except ProtocolError as error:
+                what = f"cannot be said in v{call.version}: {error}"
+                self._differs(call, Deviation(call.api, what, "", "not sent"))
+                self._finish(call)
         if one_way:
             self.sender.sent.one_way += 1
             self._finish(call)

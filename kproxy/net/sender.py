@@ -90,16 +90,21 @@ class BrokerLink:
     ended: bool = False
 
     async def write(self, data: bytes) -> None:
-        """Send all of this."""
-        transport = self.transport
-        async with self.sending:
-            taken = transport.try_send(data)
-            view = memoryview(data)
-            while taken < len(data) or transport.wants_write:
-                await trio.lowlevel.wait_writable(transport.fileno())
-                transport.flush()
-                if taken < len(data):
-                    taken += transport.try_send(view[taken:])
+        """Send all of this.
+
+        Raises: OSError.
+        """
+        transport, view = self.transport, memoryview(data)
+        try:
+            async with self.sending:
+                taken = transport.try_send(view)
+                while taken < len(data) or transport.wants_write:
+                    await trio.lowlevel.wait_writable(transport.fileno())
+                    transport.flush()
+                    if taken < len(data):
+                        taken += transport.try_send(view[taken:])
+        except (trio.ClosedResourceError, ValueError):  # the other task has closed it
+            raise OSError("the connection ended") from None
 
 
 @attrs.define(eq=False)

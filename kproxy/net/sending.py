@@ -94,9 +94,8 @@ async def send(
     clock = Clock()
     failure: BaseException | None = None
     async with _recording(options.record_path, clock, log) as recorder:
-        sender = Sender(
-            options.bootstrap, secure, None if recorder is None else recorder.put, clock
-        )
+        emit = None if recorder is None else recorder.put
+        sender = Sender(options.bootstrap, secure, emit, clock)
         sent = sender.sent
         try:
             with ending_signals() as signals:

@@ -86,7 +86,7 @@ _ERRORS_ONLY = frozenset(
         *("ApiVersions", "DescribeCluster", "DescribeLogDirs", "DescribeQuorum", "FindCoordinator"),
         *("DescribeAcls", "DescribeClientQuotas", "DescribeUserScramCredentials"),
         *("DescribeProducers", "ListConfigResources", "ListGroups", "ListPartitionReassignments"),
-        *("ListOffsets", "ListTransactions", "OffsetForLeaderEpoch"),
+        *("ElectLeaders", "ListOffsets", "ListTransactions", "OffsetForLeaderEpoch"),
         *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"),
     )
 )

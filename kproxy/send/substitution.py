@@ -26,7 +26,7 @@ import attrs
 from kproxy.exchange import embedded, meanings
 from kproxy.exchange.entities import TopicNames, partition_of, topic_of
 from kproxy.exchange.meanings import GROUP, PREDICATES, TOPIC, TRANSACTIONAL_ID
-from kproxy.wire.protocol import codec, consumer_protocol, schema
+from kproxy.wire.protocol import ProtocolError, codec, consumer_protocol, schema
 from kproxy.wire.protocol.record_batch import BATCH_HEADER, entries
 from kproxy.wire.protocol.schema import NO_UUID, Field
 from kproxy.wire.protocol.select import select_of
@@ -146,8 +146,8 @@ class Substitution:
             return
         for inner, _, field, kind in embedded.places(body, {}):
             data = getattr(inner, field)
-            found = consumer_protocol.read(kind, data).value
-            if found is None:
+            found, undecoded = consumer_protocol.read(kind, data)
+            if found is None or undecoded:
                 continue
             rename = self.renaming.topic
             if kind == embedded.SUBSCRIPTION:
@@ -224,7 +224,7 @@ class Substitution:
         from crc32c import crc32c
 
         data: bytearray | None = None
-        for start, end, magic in entries(value):
+        for start, end, magic in _batches(value):
             if magic != 2 or end - start < BATCH_HEADER.size:
                 continue
             recorded = _PRODUCER.unpack_from(value, start + _PRODUCER_AT)
@@ -269,6 +269,14 @@ class Substitution:
             if produced or recorded >= known.produced_to:
                 known.learn(recorded, new)
             known.produced_to = max(known.produced_to, recorded + produced if produced else 0)
+
+
+def _batches(data: bytes) -> list[tuple[int, int, int]]:
+    """Return where the batches are; none where one cannot be."""
+    try:
+        return list(entries(data))
+    except ProtocolError:
+        return []
 
 
 def _is_offset(field: Field, beside: tuple[Field, ...]) -> bool:
