@@ -202,7 +202,7 @@ class Sender:
                     elif api_key == target.METADATA:
                         self.cluster.learn_metadata(found)
                     return found
-        raise ClusterGone("the brokers close the connection")
+        raise ClusterGone("the brokers close the connection (do they want TLS, or a login?)")
 
     async def _control_link(self, node: int | None) -> BrokerLink:
         link = self._control.get(node)

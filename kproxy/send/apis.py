@@ -93,7 +93,8 @@ def why_left_out(exchange: Exchange, allow_admin: bool) -> str:
         return "requests that cannot be decoded"
     if (api in _NOT_TWICE or api.endswith("Heartbeat")) and _was_refused(exchange):
         return f"{api} that was refused for the moment, and came again"
-    return f"{api}: only with --allow-admin" if is_admin(api) and not allow_admin else ""
+    refused = is_admin(api) and not allow_admin
+    return "what changes the cluster, without --allow-admin" if refused else ""
 
 
 def _was_refused(exchange: Exchange) -> bool:
