@@ -44,6 +44,8 @@ _QUEUE_MAX = 1000
 """Requests of one client that wait for its own order."""
 _WAITS = ("max_wait_ms", "rebalance_timeout_ms", "timeout_ms")
 """Fields of a request with the time that the broker may take besides."""
+_JOIN_SECONDS = 0.02
+"""Between two members that join: so that the broker takes them in their order."""
 _AGAIN_WAIT_MS = 100
 _LAST_FETCHES = 10
 """A Fetch of committed records is sent so often when all has been produced: the end of a
@@ -118,6 +120,7 @@ class SentConversation:
         self.sender = sender
         self.substitution = Substitution(renaming, sender.cluster.topic_ids)
         self._transactions = ImplicitTransactions()
+        self._joining = trio.Lock()
         self._factor = factor
         self._allow_admin = allow_admin
         self._compares = compares
@@ -159,7 +162,7 @@ class SentConversation:
             if self._factor:
                 at = (item.time_ns - first_ns) / 1e9 * self._factor
                 await trio.sleep_until(began + at)
-            while self._outstanding.hold(item.time_ns):
+            while self._outstanding.hold(item.after_ns):
                 await self._progress.park()
             if isinstance(item.entry, Note):
                 if (client := self._clients.pop(item.connection, None)) is not None:
@@ -219,7 +222,12 @@ class SentConversation:
             await self._say_before(before)
         sender.sent.requests += 1
         sender.sent.last = exchange
-        await self._send(call)
+        if api != "JoinGroup":
+            await self._send(call)
+            return
+        async with self._joining:  # the first of a group to come leads it
+            await self._send(call)
+            await trio.sleep(_JOIN_SECONDS)
 
     async def _say_before(self, body: Any) -> Any:
         """Tell the coordinator of a transaction what newer clients need not say; return what it
