@@ -34,7 +34,7 @@ from kproxy.send.apis import why_left_out
 from kproxy.send.compared import Deviation, Fetched
 from kproxy.send.fetching import RecordedFetchSession
 from kproxy.send.order import Outstanding, SendItem
-from kproxy.send.substitution import Renaming, Substitution
+from kproxy.send.substitution import Renaming, Substitution, Where
 from kproxy.send.target import CannotBeSent
 from kproxy.send.transactions import ImplicitTransactions
 from kproxy.wire.protocol import ProtocolError, api_key, codec, is_retriable
@@ -44,6 +44,9 @@ _QUEUE_MAX = 1000
 """Requests of one client that wait for its own order."""
 _WAITS = ("max_wait_ms", "rebalance_timeout_ms", "timeout_ms")
 """Fields of a request with the time that the broker may take besides."""
+_JOIN_SECONDS = 0.02
+"""Between two members that join: so that the broker takes them in their order."""
+_AGAIN_WAIT_MS = 100
 _LAST_FETCHES = 10
 """A Fetch of committed records is sent so often when all has been produced: the end of a
 transaction reaches the partition behind its answer."""
@@ -117,6 +120,7 @@ class SentConversation:
         self.sender = sender
         self.substitution = Substitution(renaming, sender.cluster.topic_ids)
         self._transactions = ImplicitTransactions()
+        self._joining = trio.Lock()
         self._factor = factor
         self._allow_admin = allow_admin
         self._compares = compares
@@ -129,6 +133,8 @@ class SentConversation:
         self._producing = 0
         """Requests under way that may lead to records."""
         self._calls: dict[int, _SentCall] = {}
+        self._without_records: set[Where] = set()
+        """Partitions in which records of the recording did not come: others are not waited for."""
         self._given_up: set[tuple[str, frozenset[int]]] = set()
         self._nursery: trio.Nursery
 
@@ -156,7 +162,7 @@ class SentConversation:
             if self._factor:
                 at = (item.time_ns - first_ns) / 1e9 * self._factor
                 await trio.sleep_until(began + at)
-            while self._outstanding.hold(item.time_ns):
+            while self._outstanding.hold(item.after_ns):
                 await self._progress.park()
             if isinstance(item.entry, Note):
                 if (client := self._clients.pop(item.connection, None)) is not None:
@@ -216,7 +222,12 @@ class SentConversation:
             await self._say_before(before)
         sender.sent.requests += 1
         sender.sent.last = exchange
-        await self._send(call)
+        if api != "JoinGroup":
+            await self._send(call)
+            return
+        async with self._joining:  # the first of a group to come leads it
+            await self._send(call)
+            await trio.sleep(_JOIN_SECONDS)
 
     async def _say_before(self, body: Any) -> Any:
         """Tell the coordinator of a transaction what newer clients need not say; return what it
@@ -332,7 +343,9 @@ class SentConversation:
                 return why_again not in self._given_up
             self._given_up.add(why_again)
             return False
-        return call.exchange.api_key == _FETCH and self._compares and self._lacks_records(call, new)
+        if call.exchange.api_key != _FETCH or not self._compares or compared.errors(new):
+            return False
+        return self._lacks_records(call, new)
 
     def _lacks_records(self, call: _SentCall, new: Any) -> bool:
         """Take the records of a Fetch; return whether others may come that the recording has."""
@@ -344,8 +357,8 @@ class SentConversation:
         lacks = False
         for where, each in call.fetched.items():
             each.take(here.get((renaming.topic(where[0]), where[1]), []))
-            known = offsets.get(where)
-            lacks = lacks or not each.is_complete(known or compared.AS_RECORDED)
+            is_complete = each.is_complete(offsets.get(where) or compared.AS_RECORDED)
+            lacks = lacks or not (is_complete or where in self._without_records)
         if not lacks:
             return False
         may_come = self._producing or self._position_ns <= call.exchange.completed_ns
@@ -377,6 +390,7 @@ class SentConversation:
 
     def _go_on(self, call: _SentCall) -> None:
         """Have a Fetch go on behind what has come."""
+        call.request.max_wait_ms = min(call.request.max_wait_ms, _AGAIN_WAIT_MS)
         renamed = self.substitution.renaming.topic
         ends = {
             (renamed(topic), partition): each.end
@@ -419,6 +433,8 @@ class SentConversation:
     def _compare_records(self, call: _SentCall) -> None:
         for where, each in (call.fetched or {}).items():
             offsets = self.substitution.offsets.get(where) or compared.AS_RECORDED
+            if not each.is_complete(offsets):
+                self._without_records.add(where)
             for difference in each.differences(where, offsets):
                 self._differs(call, difference)
 

@@ -25,12 +25,14 @@ import attrs
 from kproxy.exchange import endings
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.wire.protocol.codes import MEMBER_ID_REQUIRED
 
 AHEAD = 10_000
 """The exchanges to look ahead at most …"""
 _AHEAD_BYTES = 16 << 20
 """… and their bytes."""
 _LAST = 1 << 62
+_JOIN_GROUP = 11
 
 
 class SendItem(NamedTuple):
@@ -49,6 +51,17 @@ class SendItem(NamedTuple):
         if isinstance(self.entry, Note):
             return 0
         return self.entry.row.request_bytes + self.entry.row.response_bytes
+
+    @property
+    def after_ns(self) -> int:
+        """What was answered before this time comes before it: before it was asked, or, where that
+        cannot wait for it, before it was answered itself. A member that is only given its id holds
+        up the others until it comes with it: it must not come before they have joined."""
+        entry = self.entry
+        if isinstance(entry, Note) or entry.api_key != _JOIN_GROUP:
+            return self.time_ns
+        only_given = getattr(entry.response, "error_code", 0) == MEMBER_ID_REQUIRED
+        return entry.completed_ns if only_given else self.time_ns
 
 
 def items(exchanges: Iterable[Exchange], notes: list[Note]) -> Iterator[SendItem]:
