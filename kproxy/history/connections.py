@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import attrs
 
+from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd, ConnectionStart, connection_start
 from kproxy.exchange.entries import Note
 from kproxy.history.kept import one_of
@@ -57,7 +58,7 @@ class ClientConnection:
     """The first exchange that is more than a login."""
     end: ConnectionEnd | None = None
     unanswered: Failed | None = None
-    """Requests that were never answered."""
+    """Requests that were never answered, polls aside."""
 
 
 @attrs.define(eq=False)
@@ -127,7 +128,8 @@ class Connections:
             del self._unused[ref.connection]
         found.requests += 1
         fate = ref.fate
-        if fate.unanswered is not None and not (fate.open_at_end or fate.silence):
+        is_open = fate.open_at_end or fate.silence or ref.api in POLLS
+        if fate.unanswered is not None and not is_open:
             found.unanswered = found.unanswered or Failed(ref, ref)
             found.unanswered.times += 1
         if found.let_in is None and ref.is_answered and ref.api not in _BEFORE_LOGIN:
