@@ -171,12 +171,11 @@ async def serve(
         RecordingUnfinished: the disk does not take the end of the recording in time.
         TlsError: a certificate, a key or a store cannot be used.
     """
-    settings = options.settings
     secure = _security(options, log)
     descriptors = open_files(options.connections_max, log)
-    await check_bootstrap(settings.bootstrap, log)
+    await check_bootstrap(options.settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
-    bootstrap = interface.open(settings.listen_port)
+    bootstrap = interface.open(options.settings.listen_port)
     clock = Clock()
     # Before the recording is opened: a signal must not end the run without completing it.
     with ending_signals() as signals:
