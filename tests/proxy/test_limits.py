@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from kproxy.exchange.entries import INJECTED, Side
+from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import decode_response, messages, schema
 from tests.proxy.playing import (
@@ -260,16 +261,21 @@ def test_a_broker_that_hangs_up_on_plaintext_may_speak_tls() -> None:
     assert "TLS" in line and "--bootstrap" in line
 
 
-def test_a_broker_that_hangs_up_after_api_versions_may_want_sasl() -> None:
+@pytest.mark.parametrize("own_login", [None, LoginSession("PLAIN", 2, 0)])
+def test_a_broker_that_hangs_up_after_api_versions_may_want_sasl(
+    own_login: LoginSession | None,
+) -> None:
+    """Not if kproxy has logged in."""
     player = Player()
-    player.connect()
+    player.performer.accept(1, None, "127.0.0.1:5000", ("127.0.0.1", 19092))
+    player.performer.dialled(1, BROKER, own_login)
     player.client(request(18, 3, messages.ApiVersionsRequest(), 1))
     kind = messages.ApiVersionsResponse
     player.broker(response(18, 3, kind(api_keys=[]), 1))
     player.client(request(METADATA, 9, messages.MetadataRequest(), 2))
     player.perform(player.cluster.closed(1, Side.BROKER, "reset", "reset by the peer", 9))
     (line,) = player.logs
-    assert "SASL_PLAINTEXT" in line
+    assert ("SASL_PLAINTEXT" in line) == (own_login is None)
 
 
 def test_a_node_that_does_not_speak_kafka_is_named_with_its_listeners() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kproxy import cli, recording
+from kproxy.net.tls.credentials import ENVIRONMENT
 from kproxy.testing.container import free_ports
 from tests.bed import needs
 
@@ -225,6 +226,14 @@ def test_a_fault_rule_that_must_fire_and_does_not_is_told(demo: Path) -> None:
     done = kproxy("replay", demo, "--expect", "none", *rule, "--", "true")
     assert done.returncode == UNMET
     assert "fault  matched  fired  rule" in done.stderr and "cut" in done.stderr
+
+
+def test_a_command_does_not_get_the_credentials_of_kproxy() -> None:
+    secrets = dict.fromkeys(ENVIRONMENT, "s3cret")
+    shown = "import os; print([name for name in os.environ if name.startswith('KPROXY_')])"
+    typed = "run", "--bootstrap", "127.0.0.1:9", "--no-record", "--", sys.executable, "-c", shown
+    done = kproxy(*typed, **secrets | {"KPROXY_SASL_MECHANISM": "PLAIN"})
+    assert "SASL" not in done.stdout and "KPROXY_BOOTSTRAP" in done.stdout, done.stderr
 
 
 def test_the_exit_code_of_the_command_is_kproxys(demo: Path) -> None:
