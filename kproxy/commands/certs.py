@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kproxy.commands.options import declare
+
 _HOW_TO = """\
 kproxy run --listen-tls auto … uses the CA of {authority}
 
@@ -30,13 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Make kproxy's own CA once, and write what clients need to trust it. Whoever has its"
         " key can read what these clients send: it is for development and tests."
     )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        default="certs",
-        help="where to write ca.pem and truststore.p12 (default %(default)s)",
-    )
+    text = "--out DIR = certs  where to write ca.pem and truststore.p12 (default %(default)s)"
+    declare(parser.add_argument, text, out=Path)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -151,6 +151,12 @@ def folder(text: str) -> Path:
     return path
 
 
+def add_files(parser: ArgumentParser, kind: Callable[[str], object] = str) -> None:
+    """Add the argument FILE…."""
+    about = "recordings, or folders of them"
+    parser.add_argument("files", metavar="FILE", nargs="+", type=kind, help=about)
+
+
 def add_files_and_filter(
     parser: ArgumentParser,
     metavar: str = "FILE… [FILTER]",

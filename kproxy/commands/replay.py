@@ -60,13 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f" exit code, or {UNMET} where the command succeeded and the recording was not met."
     )
     parser.usage = "%(prog)s [OPTION…] FILE… [-- COMMAND]"
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        type=kinds.local_file,
-        help="recordings, or folders of them",
-    )
+    kinds.add_files(parser, kinds.local_file)
     _add_place(parser)
     add_listen_tls_options(parser)
     _add_answering(parser)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from kproxy.commands.options import new_file
+from kproxy.commands.options import add_files, new_file
 from kproxy.commands.output import signals_raised
 from kproxy.printable import printable
 
@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = "Write a page with what stands out in recordings, and what happened when."
     parser.epilog = EPILOG
     parser.usage = "%(prog)s FILE… --out FILE.html"
-    parser.add_argument("files", metavar="FILE", nargs="+", help="recordings, or folders of them")
+    add_files(parser)
     parser.add_argument(
         "--out",
         metavar="FILE.html",

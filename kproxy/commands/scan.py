@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from kproxy.commands.options import declare
+from kproxy.commands.options import add_files, declare
 from kproxy.commands.output import fail
 from kproxy.printable import printable
 
@@ -19,9 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " in records' keys, values and headers, decompressed. The exit code is 0 when nothing is"
         " found, 1 when something is, or cannot be looked into."
     )
-    parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
-    )
+    add_files(parser, Path)
     declare(parser.add_argument, "--json  one JSON object per finding")
 
 

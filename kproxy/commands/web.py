@@ -6,7 +6,7 @@ import argparse
 import functools
 import sys
 
-from kproxy.commands.options import listen_address
+from kproxy.commands.options import add_files, declare
 from kproxy.commands.output import discard_output, fail
 
 EPILOG = """
@@ -20,14 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.description = "Show recordings in a browser: a list, time, every field beside its bytes."
     parser.epilog = EPILOG
-    parser.add_argument("files", metavar="FILE", nargs="+", help="recordings, or folders of them")
-    parser.add_argument(
-        "--listen",
-        metavar="HOST:PORT",
-        type=listen_address,
-        default=("127.0.0.1", 0),
-        help="where, on this machine only (default: 127.0.0.1, any port)",
-    )
+    add_files(parser)
+    text = "--listen HOST:PORT = 127.0.0.1:0  where, on this machine only"
+    declare(parser.add_argument, f"{text} (default: 127.0.0.1, any port)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -370,9 +370,8 @@ class Connection:
         that waited for room, pause or resume the sides, pass half-closes on."""
         responses, requests = self._responses, self._requests
         while not self.over:
-            client_is_told = (
-                self._phase is Phase.BROKER_PASSED
-            )  # a response would be behind its end
+            # A response would be behind its end.
+            client_is_told = self._phase is Phase.BROKER_PASSED
             if self._pending.due and not responses.busy and not client_is_told:
                 self._take(_BROKER, responses.respond, actions, now)
             elif self._pending and self._broker_has_ended and not responses.busy:

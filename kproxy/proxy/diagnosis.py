@@ -111,9 +111,8 @@ def login_refusal(body: Any, mechanism: str, user: str = "") -> str:
     The broker's own words may quote a token, and are left out.
     """
     if mechanism == "OAUTHBEARER" and getattr(body, "auth_bytes", b""):
-        return refused_credentials(
-            mechanism, user=user
-        )  # the answer names an error, else it is empty
+        # The answer names an error, else it is empty.
+        return refused_credentials(mechanism, user=user)
     if not body.error_code:
         return ""
     error = error_name(body.error_code)

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -33,7 +33,7 @@ KPROXY = str(Path(sys.executable).with_name("kproxy"))
 
 @attrs.define(eq=False)
 class Proxy:
-    """A running `kproxy run`, or one that has ended."""
+    """A running `kproxy run` or `kproxy replay`, or one that has ended."""
 
     process: subprocess.Popen
     bootstrap: str
@@ -77,34 +77,24 @@ class Proxy:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout=20)
-        assert code == self.code, f"kproxy run ended with {code}: {self.log}"
+        assert code == self.code, f"it ended with {code}: {self.log}"
         assert "Traceback" not in self.log and "defect" not in self.log, self.log
 
 
 @contextlib.contextmanager
-def running(bootstrap: str, folder: Path, *options: str) -> Iterator[Proxy]:
-    """Run kproxy before the cluster at `bootstrap`, recording into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, log_path = folder / "recording.mcap", folder / "kproxy.log"
-    to = [
-        "--bootstrap",
-        bootstrap,
-        "--listen",
-        "127.0.0.1:0",
-        "--record",
-        str(path),
-    ]
+def started(command: Sequence[str], recording: Path, log_path: Path) -> Iterator[Proxy]:
+    """Run a command of kproxy on any port; it is ended as Ctrl-C does."""
+    log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("w") as log:
-        command = [KPROXY, "run", *to, *options]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        words = [KPROXY, command[0], "--listen", "127.0.0.1:0", *command[1:]]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout
     try:
         first = process.stdout.readline().strip()
-        assert first, f"kproxy run ended at once: {log_path.read_text()}"
-        proxy = Proxy(process, first, path, log_path)
+        assert first, f"it ended at once: {log_path.read_text()}"
+        proxy = Proxy(process, first, recording, log_path)
         yield proxy
         proxy.stop()
-        leak.check(recording.entries(folder.glob("*.mcap")))
     except BaseException as error:
         error.add_note(f"kproxy's log: {log_path.read_text()}")
         raise
@@ -113,3 +103,13 @@ def running(bootstrap: str, folder: Path, *options: str) -> Iterator[Proxy]:
             process.kill()
         process.wait()
         process.stdout.close()
+
+
+@contextlib.contextmanager
+def running(bootstrap: str, folder: Path, *options: str) -> Iterator[Proxy]:
+    """Run kproxy before the cluster at `bootstrap`, recording into `folder`."""
+    path = folder / "recording.mcap"
+    command = ["run", "--bootstrap", bootstrap, "--record", str(path), *options]
+    with started(command, path, folder / "kproxy.log") as proxy:
+        yield proxy
+    leak.check(recording.entries(folder.glob("*.mcap")))

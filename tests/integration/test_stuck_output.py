@@ -8,7 +8,6 @@ import pty
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.bed import proxies
+from tests.bed.answering import answering
 
 GARBAGE = b"\x9c\x41\xe2\x07 nothing that anybody speaks \xff\xff"
 METADATA_V0 = bytes.fromhex("00000012000300000000000100047465737400000000")
@@ -26,25 +26,14 @@ HELD_SECONDS = 4.0
 @pytest.fixture
 def broker() -> Iterator[int]:
     """The port of what answers each request with its own bytes: an empty Metadata v0, say."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=_accept, args=(server,), daemon=True).start()
-        yield server.getsockname()[1]
-
-
-def _accept(server: socket.socket) -> None:
-    while True:
-        try:
-            stream, _ = server.accept()
-        except OSError:
-            return
-        threading.Thread(target=_answer, args=(stream,), daemon=True).start()
+    with answering(_answer) as port:
+        yield port
 
 
 def _answer(stream: socket.socket) -> None:
-    with stream:
-        while asked := stream.recv(65_536):
-            for _ in range(len(asked) // len(METADATA_V0)):
-                stream.sendall(b"\0\0\0\x0c" + METADATA_V0[8:12] + bytes(8))
+    while asked := stream.recv(65_536):
+        for _ in range(len(asked) // len(METADATA_V0)):
+            stream.sendall(b"\0\0\0\x0c" + METADATA_V0[8:12] + bytes(8))
 
 
 @contextlib.contextmanager

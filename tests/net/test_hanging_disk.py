@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 from kproxy.exchange.entries import Frame
 from kproxy.recording import entries
+from tests.bed.answering import answering
 from tests.bed.waiting import until
 from tests.net.hanging import HUNG
 from tests.net.test_pump import answer, ask
@@ -80,30 +80,19 @@ class Hanging:
 @pytest.fixture
 def broker() -> Iterator[int]:
     """The port of what answers heartbeats."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=_accept, args=(server,), daemon=True).start()
-        yield server.getsockname()[1]
-
-
-def _accept(server: socket.socket) -> None:
-    while True:
-        try:
-            stream, _ = server.accept()
-        except OSError:
-            return
-        threading.Thread(target=_answer, args=(stream,), daemon=True).start()
+    with answering(_answer) as port:
+        yield port
 
 
 def _answer(stream: socket.socket) -> None:
-    with stream:
-        buffered = bytearray()
-        while data := stream.recv(65_536):
-            buffered += data
-            while len(buffered) >= 4 + int.from_bytes(buffered[:4]) > 4:
-                size = 4 + int.from_bytes(buffered[:4])
-                number = int.from_bytes(buffered[8:12])
-                del buffered[:size]
-                stream.sendall(answer(number))
+    buffered = bytearray()
+    while data := stream.recv(65_536):
+        buffered += data
+        while len(buffered) >= 4 + int.from_bytes(buffered[:4]) > 4:
+            size = 4 + int.from_bytes(buffered[:4])
+            number = int.from_bytes(buffered[8:12])
+            del buffered[:size]
+            stream.sendall(answer(number))
 
 
 @pytest.fixture

@@ -373,9 +373,8 @@ def _queues(data: ReportData) -> Iterator[Finding]:
             queued_ms = row["queued_ms"] / row["queued"]
             histogram = data.histograms.get(row["api"] or "?", {})
             tail = percentile_ms(histogram, PERCENTILES["p99"])
-            slow = (
-                tail is not None and tail * _QUEUE_FACTOR > queued_ms
-            )  # the broker, not the queue
+            # The broker, not the queue:
+            slow = tail is not None and tail * _QUEUE_FACTOR > queued_ms
             small = row["api"] == "Produce" and any(each.kind == SMALL for each in data.findings)
             yield _finding(
                 Harm.LATENCY,
