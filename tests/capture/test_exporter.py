@@ -183,6 +183,6 @@ def test_what_the_capture_point_makes_of_times_is_said(
     assert main(["export", str(again), "api:Produce", "--to", str(part)]) == 0
     for path, said in ((source, False), (again, True), (part, True)):
         capsys.readouterr()
-        out = ["--out", str(path.with_suffix(".html"))] if command == "report" else []
+        out = ["--out", str(tmp_path / f"{path.stem}.html")] if command == "report" else []
         assert main([command, str(path), *out]) == 0
         assert ("where the packets were captured" in "".join(capsys.readouterr())) is said
