@@ -196,7 +196,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
         lines = [*_told(run, ended), *ended.failure.splitlines()]
         console.log.write(*(f"kproxy: {line}" for line in lines))
         if options.annotate and ended.failure:
-            print(annotation(ended.failure, f"kproxy replay {run.shown}"), file=sys.stderr)
+            console.log.write(annotation(ended.failure, f"kproxy replay {run.shown}"))
         if options.junit is not None:
             try:
                 options.junit.write_text(_junit(run.shown, ended), "utf-8")
