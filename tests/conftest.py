@@ -11,9 +11,9 @@ Brokers live for the whole run and start when the first test of any process asks
 all.
 
 The whole suite is shared out to four processes (pytest-xdist), by file, so that fixtures of a
-module start once; what uses Spark's session goes to one of them, and what `kproxy analyze` makes
-to one. What takes longest comes first: one process would work it off alone at the end. Where files
-or tests are named, all happens in one process, as without pytest-xdist; `-n0` has it so for all.
+module start once; what uses Spark's session goes to one of them. What takes longest comes first:
+one process would work it off alone at the end. Where files or tests are named, all happens in one
+process, as without pytest-xdist; `-n0` has it so for all.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ LONGEST = (
 )
 """What takes minutes, the longest first."""
 TOGETHER = (
-    ("tests/spark/test_analyze.py", "what the command makes"),
-    ("tests/spark/test_described.py", "what the command makes"),
     ("tests/spark/", "Spark's session"),
     ("tests/integration/test_clients.py", "what each client records"),
     ("tests/integration/test_replay.py", "what each client records"),

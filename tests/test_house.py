@@ -32,6 +32,7 @@ ROOMS = [
     "capture",
     "tables",
     "replay",
+    "send",
     "net/tls",
     "net/registry",
     "net",
@@ -66,7 +67,7 @@ ABOVE = {
 }
 """Modules that belong to no room, and the last room that they may import from."""
 
-SANS_IO = ["wire", "exchange", "history", "proxy", "capture"]
+SANS_IO = ["wire", "exchange", "history", "proxy", "capture", "send"]
 IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
 FILES = {"os", "pathlib", "tempfile", "shutil", "io"}
 OPENS_RECORDINGS = {"kproxy/replay/opening.py", "kproxy/replay/index_file.py"}
@@ -74,7 +75,6 @@ OPENS_RECORDINGS = {"kproxy/replay/opening.py", "kproxy/replay/index_file.py"}
 
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
-LINE_CHARACTERS_MAX = 100
 
 BANNED = {
     r"(?<!java\.)\butils?\b": "a name that says what it is",
@@ -214,15 +214,6 @@ def test_files_and_functions_fit() -> None:
     assert large == []
 
 
-def test_lines_fit() -> None:
-    assert [
-        f"{named(path)}:{number}"
-        for path in [*modules("kproxy"), *modules("tests")]
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if len(line) > LINE_CHARACTERS_MAX
-    ] == []
-
-
 def test_everything_public_says_what_it_is() -> None:
     silent = []
     for path in modules("kproxy"):
@@ -289,8 +280,9 @@ def test_words_that_we_do_not_use() -> None:
     for path in tracked():
         if path == Path(__file__) or path.suffix not in (".py", ".pyi", ".md", ".yaml", ".toml"):
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            for pattern, instead in BANNED.items():
-                if re.search(pattern, line, re.IGNORECASE if instead[0] == "a" else 0):
-                    found.append(f"{named(path)}:{number} {line.strip()[:60]} (use: {instead})")
+        text = path.read_text()
+        for pattern, instead in BANNED.items():
+            for word in re.finditer(pattern, text, re.IGNORECASE if instead[0] == "a" else 0):
+                number = text.count("\n", 0, word.start()) + 1
+                found.append(f"{named(path)}:{number} {word[0]} (use: {instead})")
     assert found == []

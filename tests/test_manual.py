@@ -235,6 +235,7 @@ def test_each_option_is_on_the_page_of_its_command(command: str) -> None:
     pages = {
         "run": ["tls", "schemas", "service"],
         "replay": ["tls", "service"],
+        "send": ["tls"],
         "demo": ["faults", "run", "tls"],
     }
     pages["recover"] = ["schemas"]

@@ -183,7 +183,7 @@ class Conversation:
             half.misses(now).passed_bytes += max(0, len(data) - taken)
             self._search_on(half, now)
         self._record(out, now)
-        if self._pending.full or self._pending.count > PENDING_MAX:
+        if self._pending.count > PENDING_MAX:
             self._lose_responses(PENDING_MAX // 2, now)
 
     def _behind_missing(self, half: _Half, missing: _Missing, data: bytes, now: int) -> bytes:
@@ -248,7 +248,6 @@ class Conversation:
             self.entries.append(frame)
 
     def _record(self, out: Output, now: int) -> None:
-        out.finish()
         for each in out.timed:
             each.sent_ns = now
         self.entries += out.entries
@@ -315,9 +314,10 @@ class Conversation:
         words = [text for text, count in counts.items() if count]
         if not words:
             return
-        why = f"connection {self.number}, from the {half.side.name.lower()}: {', '.join(words)}"
-        lost_bytes = missing.lost_bytes + missing.passed_bytes
-        self.entries.append(notes.lost(missing.responses, lost_bytes, why, missing.since_ns, now))
+        side = half.side.name.lower()
+        why = f"connection {self.number}, from the {side}: {', '.join(words)}"
+        about = missing.responses, missing.lost_bytes + missing.passed_bytes, why, missing.since_ns
+        self.entries.append(notes.lost(*about, now, connection=self.number, side=side))
 
     # ---- ends
 

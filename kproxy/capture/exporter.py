@@ -94,9 +94,12 @@ class Exporter:
     def note(self, note: Note) -> None:
         """Take a note, on a connection that is wanted, or a loss."""
         event, number = note.body.get("event"), connection(note.body)
-        if event == "lost":  # of which connection it does not say
-            for talk in self._talks.values():
-                talk.hole_bytes = [max(1, note.body.get("bytes") or 0)] * 2
+        if event == "lost":  # a proxy does not say of which connection
+            hole, side = max(1, note.body.get("bytes") or 0), note.body.get("side")
+            sides = (0, 1) if side is None else (int(side == "broker"),)
+            for talk in [talk for of, talk in self._talks.items() if number in (-1, of)]:
+                for nth in sides:
+                    talk.hole_bytes[nth] = hole
         elif note.channel != CONNECTIONS:
             return
         elif event in ("opened", "open") and number not in self._talks:

@@ -90,7 +90,7 @@ class Importer:
     def warnings(self) -> list[str]:
         """Return what is to be told about the capture, in sentences."""
         found = [
-            f"{number} {what} are left out" for what, number in self.passed_over.items() if number
+            f"left out: {what} ({number})" for what, number in self.passed_over.items() if number
         ]
         if self.missing_bytes:
             size = format_bytes(self.missing_bytes)
@@ -136,7 +136,8 @@ class Importer:
                 user = connection.user = self._begin(connection)
             if type(user) is Conversation:
                 user.take(arrival)
-                self._take(user)
+                if user.entries:
+                    self._take(user)
                 if connection.over and self._open.pop(user.number, None):
                     self.conflicts += connection.conflicts
                     ended.append(connection)

@@ -29,7 +29,7 @@ LINKS = (_ETHERNET, *_TYPE_AT, *_BARE_AT)
 _TAGGED = frozenset((0, 43, 60, 135))
 """The extension headers of IPv6 that say their size in eight bytes."""
 _AUTHENTICATION, _FRAGMENT = 51, 44
-_IPV4_HEADER = struct.Struct(">BxH2xHxB")
+_IPV4_HEADER = struct.Struct(">BxH2xHxB2x8s")
 _SEGMENT = struct.Struct(">4xIIBB")
 
 
@@ -64,18 +64,15 @@ def segment(packet: Packet) -> TcpSegment | None:
         at = _content(link, data)
         version = data[at] >> 4 if at >= 0 else 0
         if version == 4:
-            if data[at + 9] != _TCP:
+            first, length, fragment, protocol, path = _IPV4_HEADER.unpack_from(data, at)
+            if protocol != _TCP:
                 return None
-            if (data[at + 6] & 0x3F) | data[at + 7]:
+            if fragment & 0x3FFF:
                 raise Fragment
             # 0: the network card cuts it up, and fills in the size
-            end = (
-                at + (data[at + 2] << 8 | data[at + 3])
-                if data[at + 2] | data[at + 3]
-                else full_bytes
-            )
-            tcp = at + (data[at] & 15) * 4
-            path = data[at + 12 : at + 20] + data[tcp : tcp + 4]
+            end = at + length if length else full_bytes
+            tcp = at + (first & 15) * 4
+            path += data[tcp : tcp + 4]
         elif version == 6:
             length = data[at + 4] << 8 | data[at + 5]
             end = at + 40 + length if length else full_bytes

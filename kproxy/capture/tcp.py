@@ -22,7 +22,7 @@ and by `_CONNECTIONS_MAX`. An arrival of a stream is next to the one before it.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -89,15 +89,13 @@ class TcpStream:
     """Since when it waits for what is missing; 0: it does not."""
     waited_packets: int = 0
     ended: bool = False
-    recent: list[tuple[int, bytes]] = attrs.Factory(list)
+    recent: deque[tuple[int, bytes]] = attrs.Factory(lambda: deque(maxlen=_RECENT))
     """What arrived last."""
 
     def arrived(self, at: int, data: bytes) -> None:
         """Take note of bytes that are next."""
         self.next = at + len(data)
         self.recent.append((at, data))
-        if len(self.recent) > _RECENT:
-            del self.recent[0]
 
     @property
     def waits(self) -> bool:

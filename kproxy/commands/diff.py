@@ -62,27 +62,26 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.diff.page import page
     from kproxy.look.diff.reading import Comparing, diff
     from kproxy.look.lines.progress import reading
-    from kproxy.look.report.page import check_target, write_report
+    from kproxy.look.report.page import ReportError, check_target, write_report
     from kproxy.recording import RecordingError
     from kproxy.recording.notices import Notices
 
-    if options.html is not None:
-        check_target(options.html)
     before: Path = options.before
     after: Path = options.after
     how = Comparing(ignored(options), options.compare or ASPECTS, options.fail_above)
     notices = Notices()
     try:
+        if options.html is not None:
+            check_target(options.html)
         with signals_raised(), reading("diff", [before, after]) as progress:
             found = diff([before], [after], how, notices, progress.update)
-    except RecordingError as error:
+        if options.html is not None:
+            write_report(options.html, page(found, str(before), str(after), notices.texts))
+    except (RecordingError, ReportError) as error:
         return fail(f"kproxy diff: {error}", 2)
-    for notice in notices.texts:
-        print(printable(f"kproxy diff: {notice}"), file=sys.stderr)
-    if options.html is not None:
-        write_report(options.html, page(found, str(before), str(after), notices.texts))
     for line in map(json.dumps, map(plain, found)) if options.json else lines(found):
         print(printable(line))
     sys.stdout.flush()
-    print(printable(f"kproxy diff: {total(found)}"), file=sys.stderr)
+    for text in (*notices.texts, total(found)):
+        print(printable(f"kproxy diff: {text}"), file=sys.stderr)
     return 1 if found else 0

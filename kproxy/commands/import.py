@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from kproxy.recording.writer import Writer
 
 _FLUSH_SECONDS = 0.2
-_WRITE_BYTES = 1 << 20
+_WRITE_BYTES = 4 << 20
 EPILOG = """
 FILE is of tcpdump, Wireshark, or whatever else writes pcap or pcapng, plain or packed with gzip or
 zstd. Connections are Kafka's if their client begins with a request, on any port. What a capture
-lacks is told: kproxy show lists it.
+lacks is told: kproxy show lists it. kproxy recover NEW --schemas … adds the schemas of its records.
 """
 
 
@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.capture.importer import Importer
     from kproxy.commands.capture_input import PIPE, read_captures
     from kproxy.exchange.words.wording import count
+    from kproxy.recording.notices import CAPTURE_POINT
 
     if len(options.files) > 1 and (options.follow or PIPE in options.files):
         raise UsageError("--follow and - take one FILE")
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         print(printable(f"kproxy import: {what}"), file=sys.stderr)
     if importer.connections:
         found = count(importer.exchanges, "exchange"), count(importer.connections, "connection")
-        print(printable(f"{options.out}: {found[0]} of {found[1]}"))
+        print(printable(f"{options.out}: {found[0]} of {found[1]}; {CAPTURE_POINT}"))
     else:
         problem = problem or "no connection in it begins as Kafka's do; nothing is written"
     return fail(f"kproxy import: {problem}") if problem else 0
@@ -120,6 +121,7 @@ class _Imported:
 
     def _write(self) -> None:
         from kproxy import __version__
+        from kproxy.recording.notices import CAPTURED
         from kproxy.recording.writer import Writer
         from kproxy.wire.protocol.schema import schema_id
 
@@ -132,7 +134,7 @@ class _Imported:
                 start_ns=self._start_ns,
                 schema_id=schema_id(),
                 library_version=__version__,
-                metadata={"source": "capture"},
+                metadata=CAPTURED,
             )
         self._writer.write(entries)
 

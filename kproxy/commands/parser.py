@@ -48,6 +48,15 @@ COMMANDS = {
             "kproxy replay capture.mcap --visible causal --timing recorded",
         ),
     ),
+    "send": Command(
+        "send recorded requests to a cluster, and compare what it answers",
+        "send",
+        (
+            "kproxy send capture.mcap --bootstrap new-kafka:9092",
+            "kproxy send capture.mcap --bootstrap kafka:9092 --timing fast --record new.mcap",
+            "kproxy send capture.mcap --bootstrap kafka:9092 --timing fast --repeat 10 --clients 8",
+        ),
+    ),
     "fault": Command(
         "change what a running proxy breaks",
         "faults",
@@ -115,6 +124,8 @@ COMMANDS = {
         (
             "kproxy export capture.mcap topic:orders --to orders.mcap",
             "kproxy export captures --to all.parquet",
+            "kproxy export capture.mcap client_id:billing --to billing.pcapng",
+            "kproxy export capture.mcap client_id:billing --to billing.pcapng",
         ),
     ),
     "import": Command(

@@ -115,7 +115,7 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
             request of its kind (by default only what the cluster's state makes of itself goes
             wrong)
         """,
-        timing=_timing,
+        timing=timing,
     )
     add_ignore_options(group.add_argument)
 
@@ -128,7 +128,8 @@ def _user(text: str) -> tuple[str, str]:
     return name, password
 
 
-def _timing(text: str) -> float:
+def timing(text: str) -> float:
+    """Parse the factor of --timing."""
     from kproxy.replay.pace import parse_factor
 
     return parse_factor(text)

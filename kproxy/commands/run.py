@@ -52,6 +52,7 @@ from kproxy.levels import failure, warning
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
+    from kproxy.net.reloading import ReadClient
     from kproxy.net.schema_process import SchemaSettings
     from kproxy.net.serve import Options, RunSummary
     from kproxy.net.tls.credentials import Credentials
@@ -209,9 +210,10 @@ def run(options: argparse.Namespace) -> int:
         only=options.only,
         rules=rules,
         read_rules=reread_rules(options, rules),
+        read_client=_reread_client(options, bootstrap[0][0]),
         broker_tls=to_brokers,
         listen_tls=listen_tls(options),
-        credentials=_credentials(options, login, bootstrap[0][0], said.append),
+        credentials=credentials_of(options, login, bootstrap[0][0], said.append),
         authenticate=options.authenticate,
         schemas=_schemas(options),
         nodes_folder=state_folder(),
@@ -246,7 +248,19 @@ def _schemas(options: argparse.Namespace) -> SchemaSettings | None:
     return SchemaSettings(options.schema_registry, schema_access(options))
 
 
-def _credentials(
+def _reread_client(options: argparse.Namespace, host: str) -> ReadClient | None:
+    """Return what reads the properties of --config again; None if there are none."""
+    if options.config is None:
+        return None
+
+    def read() -> tuple[BrokerTls | None, Credentials | None]:
+        _, to_brokers, login = cluster(options, lambda line: None)
+        return to_brokers, credentials_of(options, login, host, lambda line: None)
+
+    return read
+
+
+def credentials_of(
     options: argparse.Namespace,
     properties: Mapping[str, str],
     host: str,
@@ -260,17 +274,18 @@ def _credentials(
     """
     from kproxy.net.tls.credentials import CredentialsError, credentials
 
+    authenticate = getattr(options, "authenticate", None)
     try:
         found = credentials(properties, os.environ, host)
     except CredentialsError as error:
-        if options.authenticate:
+        if authenticate:
             raise UsageError(f"--authenticate: {error}") from error
         say(warning(f"does not log in itself: {error}"))
         return None
     if found:
-        why = "for clients (--authenticate)" if options.authenticate else "to ask for the brokers"
-        say(f"logs in with {found.mechanism} {why}")
-    elif options.authenticate:
+        why = "for clients (--authenticate)" if authenticate else "to ask for the brokers"
+        say(f"logs in with {found.mechanism}{'' if authenticate is None else f' {why}'}")
+    elif authenticate:
         where = "KPROXY_SASL_USERNAME and KPROXY_SASL_PASSWORD, or a --config that has them"
         raise UsageError(f"--authenticate needs credentials: {where} (kproxy help tls)")
     return found

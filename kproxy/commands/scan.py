@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
     for notice in notices.texts:
         print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
     missing = f"{counted(sum(lost), 'frame')} {'is' if sum(lost) == 1 else 'are'}"
+    missing = missing if sum(lost) else "some bytes are"
     but = f", but {missing} not in the recording" if lost else ""
     if not found and not options.json:
         there = counted(Stream(options.files).count_unopened(), "exchange")

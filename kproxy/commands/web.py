@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
     from kproxy.look.lines.log import LineLog
     from kproxy.look.page.serving import serve
+    from kproxy.net.allocator import collect_garbage_rarely
     from kproxy.recording.paths import by_recording, info
 
     log = LineLog(sys.stderr)  # the page does not wait for a stopped terminal
@@ -46,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         for each in by_recording(options.files):
             info(each.paths[0])  # of several the heads were read before
+        collect_garbage_rarely()  # it took a tenth of a search; exchanges are in no cycles
         trio.run(functools.partial(serve, options.files, options.listen, _print, say))
     except BrokenPipeError:
         discard_output()

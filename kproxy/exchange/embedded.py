@@ -52,7 +52,7 @@ def to_json(body: Any, plain: dict[str, Any]) -> None:
     `plain` are the plain values of a body. Bytes that cannot be decoded stay base64; why, and what
     is missing of others, stands beside them: `"metadata_undecoded": "it ends before user_data"`.
     """
-    for struct, values, field, name in _places(body, plain):
+    for struct, values, field, name in places(body, plain):
         found, undecoded = consumer_protocol.plain(name, getattr(struct, field))
         if found is not None:
             values[field] = found
@@ -62,7 +62,7 @@ def to_json(body: Any, plain: dict[str, Any]) -> None:
 
 def topics(body: Any) -> Iterator[str]:
     """Yield the topics of the subscriptions and assignments in a body."""
-    for struct, _, field, name in _places(body, {}):
+    for struct, _, field, name in places(body, {}):
         found = consumer_protocol.read(name, getattr(struct, field)).value
         if found is not None and name == SUBSCRIPTION:
             yield from found.topics
@@ -70,7 +70,7 @@ def topics(body: Any) -> Iterator[str]:
             yield from (each.topic for each in found.assigned_partitions)
 
 
-def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any], str, str]]:
+def places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any], str, str]]:
     """Yield structs with their plain values, the name of the field with bytes, and their type."""
     if getattr(body, "protocol_type", None) not in (None, "", PROTOCOL_TYPE):
         return

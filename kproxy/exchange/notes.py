@@ -6,10 +6,11 @@ read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ user ─▶ closed
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · outage · slow_peer
-                  lost · stood_still · clock_step · removed · ignored · learned · pending
+                  lost · stood_still · stopped · clock_step · removed · ignored · learned · pending
                   recovered
     of the file   index: of its chunks, which readers keep to themselves
-    of readers    torn · damaged · recording · missing · copied · gone · unread
+    of readers    torn · damaged · recording · missing · copied · gone · all_removed
+                  unread
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
 the name that it has in the others. tests/look/lines/test_notes.py then fails until its table has
@@ -31,7 +32,9 @@ import attrs
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
 
-OF_READERS = frozenset({"torn", "damaged", "recording", "missing", "copied", "unread"})
+OF_READERS = frozenset(
+    {"torn", "damaged", "recording", "missing", "copied", "unread", "all_removed"}
+)
 """The events of notes that are never recorded."""
 
 
@@ -128,16 +131,24 @@ def slow_peer(connection: int, side: str, node_id: int | None, from_ns: int, unt
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
 
 
-def lost(frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int) -> Note:
-    """Frames that passed in a span of time are not in the recording."""
+def lost(
+    frames: int, frame_bytes: int, reason: str, from_ns: int, until_ns: int, **where: int | str
+) -> Note:
+    """Frames that passed in a span of time are not in the recording: of this connection and side,
+    if that is known."""
     body = {"event": "lost", "frames": frames, "bytes": frame_bytes, "reason": reason}
-    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
+    return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns} | where)
 
 
 def stood_still(from_ns: int, until_ns: int) -> Note:
     """kproxy itself did nothing in a span of time: times after it are too late."""
     body = {"event": "stood_still", "seconds": round((until_ns - from_ns) / 1e9, 3)}
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
+
+
+def stopped(time_ns: int, by: str) -> Note:
+    """A signal ended kproxy: from here on it takes no further request."""
+    return Note(EVENTS, time_ns, {"event": "stopped", "by": by})
 
 
 def clock_step(time_ns: int, step_ns: int) -> Note:
@@ -250,6 +261,15 @@ def copied(time_ns: int, path: str, original: str) -> Note:
 def gone(time_ns: int, path: str) -> Note:
     """A file was removed between being listed and being read. Never recorded."""
     return Note(EVENTS, time_ns, {"event": "gone", "path": path})
+
+
+def all_removed(time_ns: int, recordings: int, files: int, by: str) -> Note:
+    """Of so many earlier recordings, of as many files, an option has left nothing. Never
+    recorded."""
+    one = recordings == 1
+    which = "an earlier recording was" if one else f"{recordings} earlier recordings were"
+    what = f"{which} removed by {by}, {files} file{'' if files == 1 else 's'} in all"
+    return Note(EVENTS, time_ns, {"event": "all_removed", "what": what})
 
 
 def unread(time_ns: int, path: str, exchanges: Collection[str]) -> Note:

@@ -1,5 +1,4 @@
-"""Brokers: when each stood still, that is, answered nobody for a while; and what notes of kproxy
-say: when it could not be reached, and when a peer, a client too, did not take what was sent to it.
+"""Brokers: when each stood still, that is, answered nobody for a while.
 
 ::
 
@@ -19,14 +18,12 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange.derived import JOINS, POLLS
-from kproxy.exchange.entries import EVENTS, Note
-from kproxy.history.kept import one_of
 from kproxy.history.ref import Ref
 
 STALL_NS = 1_000_000_000
 """Shorter ones are not told."""
 WAITING_MAX = 1000
-_KEPT_MAX, _SLOW_MAX = 100, 1000
+_KEPT_MAX = 100
 _WAITS = frozenset((*POLLS, *JOINS))
 
 
@@ -95,51 +92,11 @@ class BrokerStalls:
 
 
 @attrs.define(eq=False)
-class Outages:
-    """The times in which a broker could not be reached."""
-
-    reason: str
-    """Of the first."""
-    spans: dict[int, int | None] = attrs.Factory(dict)
-    """The beginning of each → its end; None: that is not in the recording."""
-
-
-@attrs.define(eq=False)
-class SlowPeer:
-    """A peer that did not take what was sent to it."""
-
-    longest: tuple[int, int] = 0, 0
-    connection: int = 0
-    """That on which it took longest."""
-    times: int = 0
-
-
-@attrs.define(eq=False)
 class Brokers:
     """The brokers of a recording."""
 
     _brokers: dict[int, BrokerStalls] = attrs.field(factory=dict[int, BrokerStalls], init=False)
     """By node id."""
-    outages: dict[int | None, Outages] = attrs.Factory(dict)
-    """By node id; None: the bootstrap."""
-    slow: dict[tuple[str, int | None], SlowPeer] = attrs.Factory(dict)
-    """By ("broker", its node id), or ("client", the connection)."""
-
-    def note(self, note: Note) -> None:
-        """Take a note, which may tell of an outage, or of a slow peer."""
-        match note.body:
-            case {"event": "slow_peer", "side": side, "connection": int(number), **rest}:
-                key = side, rest.get("node_id") if side == "broker" else number
-                peer = one_of(self.slow, key, _SLOW_MAX, SlowPeer)
-                span = rest.get("from_ns", 0), rest.get("until_ns", 0)
-                peer.times += 1
-                if span[1] - span[0] > peer.longest[1] - peer.longest[0]:
-                    peer.longest, peer.connection = span, number
-            case {"event": "outage", "node_id": node_id, "from_ns": int(from_ns), **rest}:
-                if note.channel == EVENTS:
-                    found = self.outages.setdefault(node_id, Outages(rest.get("reason") or ""))
-                    if from_ns in found.spans or len(found.spans) < _KEPT_MAX:
-                        found.spans[from_ns] = rest.get("until_ns")
 
     def take(self, ref: Ref, is_throttled: bool) -> None:
         """Take the next exchange; `is_throttled` if it waited for a quota."""

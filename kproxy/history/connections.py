@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import attrs
 
+from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd, ConnectionStart, connection_start
 from kproxy.exchange.entries import Note
 from kproxy.history.kept import one_of
@@ -56,6 +57,8 @@ class ClientConnection:
     let_in: Ref | None = None
     """The first exchange that is more than a login."""
     end: ConnectionEnd | None = None
+    unanswered: Failed | None = None
+    """Requests that were never answered, polls aside."""
 
 
 @attrs.define(eq=False)
@@ -82,6 +85,8 @@ class Connections:
     """The client, its user, the API, and what a broker refused → how often."""
     unreached: dict[int | None, Failed] = attrs.Factory(dict)
     """The node (None: a bootstrap address) → connections that ended since it answered nobody."""
+    cut_off: Failed | None = None
+    """The requests that had no answer when kproxy was stopped."""
     used: int = 0
     """Connections on which something was asked."""
     _by_number: OrderedDict[int, ClientConnection] = attrs.field(
@@ -122,6 +127,11 @@ class Connections:
             self.used += 1
             del self._unused[ref.connection]
         found.requests += 1
+        fate = ref.fate
+        is_open = fate.open_at_end or fate.silence or ref.api in POLLS
+        if fate.unanswered is not None and not is_open:
+            found.unanswered = found.unanswered or Failed(ref, ref)
+            found.unanswered.times += 1
         if found.let_in is None and ref.is_answered and ref.api not in _BEFORE_LOGIN:
             found.let_in = ref
 
@@ -131,6 +141,9 @@ class Connections:
         if not found.requests:
             found.client = end.client_host, ""
         found.end = end
+        if found.unanswered and any(each.how == "stopped" for each in end.ends):
+            self.cut_off = self.cut_off or Failed(found.unanswered.first, end)
+            self.cut_off.times += found.unanswered.times
         if end.is_unreached:
             _count(self.unreached, end.node_id, end)
         elif end.tls_failed:

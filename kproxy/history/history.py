@@ -31,6 +31,7 @@ from kproxy.history.events import ExchangeRows, events
 from kproxy.history.groups import Groups
 from kproxy.history.items import Gap, Item
 from kproxy.history.logs import Logs
+from kproxy.history.noted import Noted
 from kproxy.history.reads import Reads
 from kproxy.history.ref import Ref
 from kproxy.history.standing import Standing
@@ -52,6 +53,7 @@ class History:
     brokers: Brokers = attrs.Factory(Brokers)
     clients: Clients = attrs.Factory(Clients)
     connections: Connections = attrs.Factory(Connections)
+    noted: Noted = attrs.Factory(Noted)
     duplicates: Duplicates = attrs.Factory(Duplicates)
     _takers: dict[type, tuple[_Take, ...]] = attrs.field(init=False)
     """Row → who takes it; what transactions do with rows comes before."""

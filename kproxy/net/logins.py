@@ -84,6 +84,11 @@ class Logins:
         self._failure = ""
         """The reason why the last attempt to fetch a token failed; empty: it did not."""
 
+    def use(self, credentials: Credentials) -> None:
+        """Log in with other credentials from here on."""
+        self._credentials = credentials
+        self._fetch_at = self._ends_at = -math.inf
+
     def secured(self, secure: Secure) -> Secure:
         """Return a function that makes a connection ready as `secure` does, and logs in."""
         return partial(self._secure, secure)

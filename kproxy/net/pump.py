@@ -23,6 +23,7 @@ connection is only logged.
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -64,6 +65,7 @@ from kproxy.proxy.authenticate import LoginFailed
 from kproxy.proxy.machine import Accepted, Machine, unperformed
 
 CLOSE_SECONDS = 5.0
+_LINGER_SECONDS = 1.0
 _LOOP_HINT = "give the address of a broker in --bootstrap"
 _LOOP_HINT_NODE = "give the broker an address of its own in advertised.listeners"
 _SLOW_NS = 500_000_000
@@ -121,6 +123,8 @@ class Pump:
         self._turns = Turns(self._readiness, self._alarm, recorder, clock, self._handle)
         self._nursery: trio.Nursery
         self._empty = trio.Event()
+        self._lingering = 0
+        """Clients that have their last response, and have not closed their connection yet."""
         self.draining = False
         """`drain` was called."""
 
@@ -144,17 +148,21 @@ class Pump:
                 self._forget(link, abrupt=False)
             self._readiness.close()
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no more, wait for the responses that are due, close everything, end `serve`."""
+    async def drain(self, seconds: float, by: str = "") -> None:
+        """Accept no more, wait for the responses that are due, close everything, end `serve`; `by`
+        is the signal that wants it."""
         self.draining = True
         self.acceptor.stop()
+        if by:
+            self._recorder.note(notes.stopped(self._clock(), by))
         deadline = trio.current_time() + seconds
+        self._attempt("stopping", lambda: self._machine.drain(self._clock()))
         with trio.move_on_at(deadline):
             while self.busy:
                 await trio.sleep(0.02)
         self._attempt("stopping", lambda: self._machine.stop(self._clock()))
         with trio.move_on_at(deadline):
-            while self._links:
+            while self._links or self._lingering:
                 self._empty = trio.Event()
                 await self._empty.wait()
         self._nursery.cancel_scope.cancel()
@@ -428,10 +436,27 @@ class Pump:
                 trio.lowlevel.notify_closing(end.transport.fileno())
             end.link = None  # otherwise both are garbage in a cycle, which is rarely collected
             self._watch(end)
-            end.transport.close(abrupt)
+            if self.draining and end.side is Side.CLIENT and not abrupt:
+                self._lingering += 1
+                self._nursery.start_soon(self._linger, end.transport)
+            else:
+                end.transport.close(abrupt)
         if link.dialling:
             link.dialling.cancel()
         if not self._links:
+            self._empty.set()
+
+    async def _linger(self, transport: Transport) -> None:
+        """Close a connection behind its client: a reset, for what that sends still, would overtake
+        the last response."""
+        try:
+            with trio.move_on_after(_LINGER_SECONDS), contextlib.suppress(OSError):
+                transport.send_eof()
+                while transport.try_receive() != b"":
+                    await trio.lowlevel.wait_readable(transport.fileno())
+        finally:
+            transport.close(False)
+            self._lingering -= 1
             self._empty.set()
 
     # Time

@@ -162,7 +162,7 @@ async def _end_at_signals(
                 again = "; press Ctrl-C again to end at once" if number == signal.SIGINT else ""
                 running.log(f"answers that are due have {seconds:g} s{again}")
             _allow(completing, seconds + _COMPLETE_SECONDS)
-            nursery.start_soon(pump.drain, seconds)
+            nursery.start_soon(pump.drain, seconds, signal.Signals(number).name)
 
 
 async def _end_at_stop(running: Running, stop: trio.Event, completing: trio.CancelScope) -> None:

@@ -44,6 +44,21 @@ class Security:
     failures: Failures = attrs.field(factory=Failures)
     """What has failed of all this."""
 
+    async def use(self, broker: BrokerTls | None, credentials: Credentials | None) -> None:
+        """Use other settings of TLS to brokers, and other credentials, from here on.
+
+        Raises:
+            TlsError: a file cannot be used.
+            ValueError: TLS or a login would begin, or end.
+        """
+        source = next((each for each in self.sources if each.side == "to brokers"), None)
+        if (source is None, self.logins is None) != (broker is None, credentials is None):
+            raise ValueError("that TLS, or a login, begins or ends needs a restart")
+        if source and broker:
+            source.replace(await trio.to_thread.run_sync(broker_contexts, broker, source.log))
+        if self.logins and credentials:
+            self.logins.use(credentials)
+
     async def reload(self) -> None:
         """Load the files again, changed or not."""
         for source in self.sources:

@@ -32,7 +32,7 @@ from kproxy.net.discovery import discover
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
-from kproxy.net.reloading import ReadRules, Reloading
+from kproxy.net.reloading import ReadClient, ReadRules, Reloading
 from kproxy.net.retaining import Retaining
 from kproxy.net.running import (
     DRAIN_SECONDS,
@@ -120,6 +120,8 @@ class Options:
     """The fault rules."""
     read_rules: ReadRules | None = None
     """Reads the rules of the start again, at SIGHUP; None: no file has any."""
+    read_client: ReadClient | None = None
+    """Reads TLS to brokers and the credentials again, then; None: no properties have them."""
     observer: Observer | None = None
     """An observer in this process."""
     compression: str = "adaptive"
@@ -169,12 +171,11 @@ async def serve(
         RecordingUnfinished: the disk does not take the end of the recording in time.
         TlsError: a certificate, a key or a store cannot be used.
     """
-    settings = options.settings
     secure = _security(options, log)
     descriptors = open_files(options.connections_max, log)
-    await check_bootstrap(settings.bootstrap, log)
+    await check_bootstrap(options.settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
-    bootstrap = interface.open(settings.listen_port)
+    bootstrap = interface.open(options.settings.listen_port)
     clock = Clock()
     # Before the recording is opened: a signal must not end the run without completing it.
     with ending_signals() as signals:
@@ -213,7 +214,8 @@ async def serve(
         remembered = {} if seen is None else seen.load()
         discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
         tasks.append(partial(discovering, clock=clock, log=log))
-        reloading = Reloading(secure, options.rules, options.read_rules, recorder.note, clock, log)
+        reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
+        reloading = Reloading(secure, *reading, lambda: pump.draining)
         running = Running(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
             reloading.reload,

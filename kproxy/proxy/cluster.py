@@ -310,6 +310,13 @@ class Cluster:
             [connection] if connection else [], "refused", "the operator ended it", now
         )
 
+    def drain(self, now: int) -> list[Action]:
+        """Take no further request, and close each connection as soon as nothing is due on it."""
+        actions: list[Action] = []
+        for connection in list(self._connections.values()):
+            actions += self._after_event(connection, connection.drain(now), now)
+        return actions
+
     def stop(self, now: int) -> list[Action]:
         """Close every connection: the proxy stops."""
         actions = self._end(list(self._connections.values()), "stopped", "", now)

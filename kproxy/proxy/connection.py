@@ -147,6 +147,8 @@ class Connection:
         self._log_in_ns = _NEVER_NS
         """The time from which kproxy logs in anew before the next request (KIP-368)."""
         self._logging_in = False
+        self._draining = False
+        """It ends as soon as nothing is due: the proxy stops."""
 
     # What it is
 
@@ -160,8 +162,12 @@ class Connection:
         """True while the client waits for a response, or for the rest of one."""
         if self._phase in SILENT:
             return False
-        waits = bool(self._pending) or self._responses.busy or self._logging_in
-        return waits or bool(self._delays[_CLIENT])
+        if self._draining:  # nothing waits for a login, but a request would be cut
+            own = self._requests.framer.partial is not None or self._delays[_BROKER].waiting
+        else:
+            own = self._logging_in
+        waits = bool(self._pending) or self._responses.busy or own
+        return bool(waits or self._delays[_CLIENT])
 
     @property
     def state(self) -> OpenConnection:
@@ -228,7 +234,7 @@ class Connection:
     def logged_in(self, login: LoginSession, now: int) -> list[Action]:
         """Go on: kproxy has logged in anew."""
         self._logging_in = False
-        self._pending.hold(False)
+        self._pending.hold(self._draining)
         self._begin_session(login, now)
         actions: list[Action] = []
         self._settle(actions, now)
@@ -270,6 +276,14 @@ class Connection:
         """Go on: the listeners that a parked response waited for are open."""
         actions: list[Action] = []
         self._take(_BROKER, self._responses.resume, actions, now)
+        self._settle(actions, now)
+        return actions
+
+    def drain(self, now: int) -> list[Action]:
+        """Take no further request; end when those that were taken are answered."""
+        self._draining = True
+        self._pending.hold(True)
+        actions: list[Action] = []
         self._settle(actions, now)
         return actions
 
@@ -371,7 +385,9 @@ class Connection:
             self._read_or_pause(actions)
             if not responses.stopped:
                 self._pass_half_closes(actions, now)
-            if self._pending.held:
+            if self._draining and not self.over and not self.busy:
+                actions += self.end(None, "stopped", "", now)
+            elif self._pending.held and not self._draining:
                 self._log_in_anew(actions)
 
     def _log_in_anew(self, actions: list[Action]) -> None:

@@ -187,7 +187,7 @@ class Framer:
         else:
             self._take(data, now, out)
         if self.partial is not None or self.waiting or self._share.held_bytes:
-            held = sum(len(data) for data, _ in self.waiting)
+            held = sum(len(data) for data, _ in self.waiting) if self.waiting else 0
             if self.partial is not None:
                 held += self.partial.collected_bytes
             if not self._share.hold(held):

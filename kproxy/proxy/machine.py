@@ -156,6 +156,11 @@ class Machine(Protocol):
         """Do what is due at `next_wake`, which is later than `now` afterwards, or None."""
         ...
 
+    def drain(self, now: int) -> list[Action]:
+        """Take no further request, and close each connection as soon as nothing is due on it: the
+        program is about to end."""
+        ...
+
     def stop(self, now: int) -> list[Action]:
         """Close every connection: the program ends."""
         ...
@@ -193,6 +198,10 @@ class ClientSideOnly:
     def reachable(self) -> dict[int | None, bool]:
         """Empty: there are no brokers behind this one."""
         return {}
+
+    def drain(self, now: int) -> list[Action]:
+        """Do nothing: see `busy`."""
+        return []
 
     def rejected(self, client: Accepted, reason: str, now: int) -> list[Action]:
         """Log a client whose TLS handshake failed."""

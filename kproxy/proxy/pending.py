@@ -63,7 +63,7 @@ class PendingRequests:
     def calm(self) -> bool:
         """True while there is room, and no answer of kproxy's own is next."""
         queue = self.queue
-        return not queue or (queue[0].verdict is None and self.count < self.requests_max)
+        return self.count < self.requests_max and (not queue or queue[0].verdict is None)
 
     @property
     def roomy(self) -> bool:

@@ -42,7 +42,8 @@ from kproxy.recording.encoding import end_of, with_row
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import CHUNK_BYTES
-from kproxy.recording.paths import Paths, by_recording
+from kproxy.recording.notices import CAPTURED
+from kproxy.recording.paths import Paths, by_recording, size_of
 from kproxy.recording.reader import starting
 from kproxy.recording.writer import Writer
 from kproxy.wire.payloads.schemas import NOTE
@@ -82,17 +83,19 @@ def cut(
         what = f"is not of the same recording as {files[-1]}: export them one by one"
         raise RecordingError(others[0].paths[0], None, what)
     head = found.head
-    half = sum(path.stat().st_size for path in files) // 2
+    half = size_of(files) // 2
     kept = None
     if wanted is not None:
         begun = starting(wanted, [found])
         kept = _kept_exchanges(files, begun, lambda done: on_progress(done // 2), on_note)
+    about = dict(CAPTURED.items() & head.metadata.items())
+    about |= ({} if wanted is None else {"filter": str(wanted)}) | dict(metadata or {})
     writer = Writer(
         to,
         start_ns=head.start_ns,
         schema_id=head.schema_id,
         library_version=library_version,
-        metadata=({} if wanted is None else {"filter": str(wanted)}) | dict(metadata or {}),
+        metadata=about,
     )
     try:
         copy = _Copier(writer)
@@ -106,7 +109,7 @@ def cut(
             both, narrow, lambda done: on_progress(half + done // 2 if narrow else done)
         )
         # What was left out is told once, by the first pass.
-        found_here = (exchange for file in files for exchange in reader.file(file))
+        found_here = (exchange for file in files for exchange in reader.file(file, len(files) > 1))
         for exchange in itertools.chain(found_here, reader.left()):
             if kept is None or kept.has(exchange):
                 copy.exchange(exchange)

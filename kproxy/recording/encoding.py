@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -216,7 +217,7 @@ class Encoder:
         for each in self._left:
             self._late(chunk, each)
         for nth, entry in enumerate(entries):
-            if not nth % _AT_ONCE:
+            if not nth % _AT_ONCE and threading.active_count() > 1:
                 time.sleep(0)  # whoever waits for the interpreter goes first
             if type(entry) is FrameRun:
                 self._run(chunk, entry)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
 from kproxy.recording.paths import goes_by, last_files, last_part, parts_beside
+from kproxy.recording.reader import open_if_there
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri
 
@@ -68,6 +69,8 @@ class Reader:
         self._recording_names = names or {}
         self._on_progress = on_progress
         self._finished_bytes = 0
+        self._ids: set[str | None] = set()
+        """Of the recordings so far."""
         self.unpacking = Unpacking() if unpacking is None else unpacking
         """What the records of all files may unpack to."""
         self._begin()
@@ -92,6 +95,8 @@ class Reader:
         for path in paths:
             yield from self.file(path, len(paths) > 1)
         yield from self.finish()
+        if len(paths) > 1 and (removed := _all_removed(paths[-1], self._ids)) is not None:
+            self._on_note(removed)
 
     def file(self, path: Path, several: bool = False) -> Iterator[Exchange]:
         """Yield the exchanges that end in a file; of copies only the first is read. One of several
@@ -118,13 +123,10 @@ class Reader:
 
         Raises: RecordingError.
         """
-        try:
-            return RecordingFile(path)
-        except RecordingError:
-            if not several or path.exists():
-                raise
+        file = open_if_there(path, several)
+        if file is None:
             self._on_note(notes.gone(self.last.end_ns if self._files else 0, str(path)))
-            return None
+        return file
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
         """Go on with another file; yield the remaining exchanges of the recording before, if it is
@@ -150,6 +152,7 @@ class Reader:
                 yield from self._given(self._ended_before(file))
             file.goes_on_with(last)
         self._files.append(file)
+        self._ids.add(file.info.metadata.get("recording"))
         if last is None and missing is not None:
             self._on_note(missing)  # it is of this recording
         self._names.schemas.ahead = functools.partial(_schemas_ahead, file)
@@ -307,6 +310,22 @@ def schemas_ahead(path: Path | Uri | str, offset: int = 0) -> Iterator[dict[str,
 def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:
     # Other tools cut batches elsewhere: one may go on behind where the pass is.
     return schemas_ahead(file.path, file.scan.offset if file.info.native else 0)
+
+
+def _all_removed(last: Path, there: Collection[str | None]) -> Note | None:
+    """Return the note on the recordings of which nothing is left, as the last file tells; None if
+    there are none. `there` are the ids of those that are."""
+    removed: dict[str, tuple[int, str]] = {}
+    with contextlib.suppress(RecordingError), RecordingFile(last) as file:
+        for note in file.events("removed") if "keep" in file.info.metadata else ():
+            match note.body:
+                case {"recording": str(recording), "last_part": int(part), "by": str(by)}:
+                    if recording not in there:
+                        removed[recording] = part, by
+        if removed:
+            parts, options = zip(*removed.values(), strict=True)
+            return notes.all_removed(file.end_ns, len(removed), sum(parts), options[-1])
+    return None
 
 
 def _removal(here: Info) -> tuple[int, str] | None:

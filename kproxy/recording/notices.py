@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
 from kproxy.exchange.entries import EVENTS, Note
+from kproxy.recording.info import Info
 from kproxy.units import moment
 
 _NOTICES = {
@@ -15,6 +17,7 @@ _NOTICES = {
     "missing": "{path} is part {part} of its recording: {what}",
     "copied": "{path} is a copy of {original}, which is read alone",
     "gone": "{path} was removed before it was read",
+    "all_removed": "{what}",
     "unread": (
         "{path}: left out {what}; choose others with a filter, or see one by itself with"
         " kproxy show --frame {number}"
@@ -30,6 +33,12 @@ _NOTICES = {
     ),
 }
 """The sentence on the state of a recording, by event."""
+_LOST = "frames", "bytes"
+CAPTURED = {"source": "capture"}
+"""What the head of a recording says that was made of captured packets."""
+CAPTURE_POINT = (
+    "the broker's time includes the network between it and where the packets were captured"
+)
 
 
 def notice(note: Note) -> str | None:
@@ -43,16 +52,37 @@ def notice(note: Note) -> str | None:
     return None if text is None else text.format_map(_NoteBody(values))
 
 
+def on_times(heads: Iterable[Info]) -> list[str]:
+    """Return the sentence on the times of recordings, if some were made of captures."""
+    return [CAPTURE_POINT] if any(CAPTURED.items() <= h.metadata.items() for h in heads) else []
+
+
 @attrs.define(eq=False)
 class Notices:
-    """The notices of some recordings, in the order of their notes."""
+    """The notices of some recordings, in the order of their notes; losses are summed by reason."""
 
     texts: list[str] = attrs.field(factory=list[str])
+    _lost: dict[str, tuple[int, int, int]] = attrs.field(
+        factory=dict[str, tuple[int, int, int]], init=False
+    )
+    """Reason → which of the texts it is, the frames, the bytes."""
 
     def note(self, note: Note) -> None:
         """Take the next note."""
         found = notice(note)
-        if found is not None:
+        if found is None:
+            return
+        if note.body.get("event") == "lost":
+            reason = str(note.body.get("reason"))
+            at, *sums = self._lost.get(reason, (len(self.texts), 0, 0))
+            frames, size = (
+                n + (note.body.get(key) or 0) for n, key in zip(sums, _LOST, strict=True)
+            )
+            self._lost[reason] = at, frames, size
+            del self.texts[at : at + 1]
+            body = {**note.body, "frames": frames, "bytes": size}
+            self.texts.insert(at, notice(attrs.evolve(note, body=body)) or "")
+        else:
             self.texts.append(found)
 
 

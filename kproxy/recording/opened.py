@@ -23,7 +23,7 @@ from kproxy.recording.exchanges import Reader, missing_before
 from kproxy.recording.file import RecordingFile, frame_bytes_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
-from kproxy.recording.paths import Paths, recordings
+from kproxy.recording.paths import Paths, recordings, size_of
 from kproxy.recording.stored import Locations
 
 _POSITION_BITS = 58
@@ -73,7 +73,7 @@ class OpenRecordings:
     @property
     def file_bytes(self) -> int:
         """The size of all files that exist; reading reports missing ones."""
-        return sum(path.stat().st_size for path in self.paths if path.exists())
+        return size_of(self.paths)
 
     @property
     def bytes_passed(self) -> int:

@@ -106,6 +106,11 @@ def parts_beside(here: Info) -> dict[int, Path]:
     return found
 
 
+def size_of(paths: Iterable[Path]) -> int:
+    """Return the bytes of files, of those that were not removed meanwhile."""
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
 def recordings(paths: Paths) -> list[Path]:
     """Return the files that paths stand for, in the order of their start times.
 

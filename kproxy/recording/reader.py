@@ -53,8 +53,13 @@ def entries(
     """
     previous: Info | None = None
     passed_bytes = 0
-    for path in recordings(paths):
-        with RecordingFile(path, skip_damaged=skip_damaged) as file:
+    given = recordings(paths)
+    for path in given:
+        opened = open_if_there(path, len(given) > 1, skip_damaged)
+        if opened is None:
+            yield notes.gone(0, str(path))
+            continue
+        with opened as file:
             for batch in file.batches():
                 if previous is not None and not file.info.continues(previous):
                     yield notes.recording(file.end_ns, str(path))
@@ -67,6 +72,19 @@ def entries(
             if file.torn is not None:
                 yield file.torn
             previous = file.info
+
+
+def open_if_there(path: Path, several: bool, skip_damaged: bool = False) -> RecordingFile | None:
+    """Open a file; None if it is one of several, and was removed since it was found.
+
+    Raises: RecordingError.
+    """
+    try:
+        return RecordingFile(path, skip_damaged=skip_damaged)
+    except RecordingError:
+        if several and not path.exists():
+            return None
+        raise
 
 
 def read(

@@ -15,6 +15,7 @@ record is known.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -47,6 +48,7 @@ def without_random_ids(name: str) -> str:
     return _RANDOM_ID.sub("*", name)
 
 
+@functools.lru_cache(1 << 12)
 def client_text(client_id: str | None) -> str:
     """Return a client id without the parts that differ from process to process."""
     return _VARYING_NUMBER.sub("*", without_random_ids(client_id or "")) or "a client"

@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kproxy.exchange import notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
@@ -28,7 +29,7 @@ from kproxy.exchange.unpacking import Unpacking
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.paths import Paths, info
-from kproxy.recording.reader import warn
+from kproxy.recording.reader import open_if_there, warn
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import located
 from kproxy.tables import splits
@@ -178,12 +179,16 @@ def events(stretch: BatchRange, on_torn: OnNote = lambda note: None) -> Iterator
 
     Raises: RecordingError.
     """
-    with _opened(stretch) as file:
-        for batch in _batches(stretch, file):
-            yield from batch.notes
-        if stretch.to_end and file.torn is not None:
-            on_torn(file.torn)
-            yield file.torn
+    torn: list[Note] = []
+    if (file := _opened(stretch, torn.append)) is not None:
+        with file:
+            for batch in _batches(stretch, file):
+                yield from batch.notes
+            if stretch.to_end and file.torn is not None:
+                torn.append(file.torn)
+    for each in torn:
+        on_torn(each)
+        yield each
 
 
 def everything(stretch: BatchRange) -> Iterator[Note | Exchange]:
@@ -192,8 +197,8 @@ def everything(stretch: BatchRange) -> Iterator[Note | Exchange]:
     Raises: RecordingError.
     """
     torn: list[Note] = []
-    for notes, found in _read(stretch, None, True, torn.append):
-        yield from notes
+    for noted, found in _read(stretch, None, True, torn.append):
+        yield from noted
         yield from found
     yield from torn
 
@@ -204,7 +209,10 @@ def _read(
     """Yield the notes of each batch, and the exchanges that end in it."""
     # Rows are streamed, and splits know nothing of each other: each exchange is bounded alone.
     reader = Reader(lambda note: None, wanted, unpacking=Unpacking.endless())
-    with _opened(stretch) as file:
+    file = _opened(stretch, on_torn)
+    if file is None:
+        return
+    with file:
         for each in (*_earlier(stretch), file):
             deque(reader.begin(each), 0)
         if follows:
@@ -218,9 +226,14 @@ def _read(
             on_torn(file.torn)
 
 
-def _opened(stretch: BatchRange) -> RecordingFile:
-    file = RecordingFile(stretch.path)
-    file.skip_to(stretch.start, stretch.notes)
+def _opened(stretch: BatchRange, on_gone: OnNote) -> RecordingFile | None:
+    """Open the file of a stretch; None, with a note, if --keep has removed it meanwhile."""
+    path = located(stretch.path)
+    file = open_if_there(path, True) if isinstance(path, Path) else RecordingFile(path)
+    if file is None:
+        on_gone(notes.gone(0, str(path)))
+    else:
+        file.skip_to(stretch.start, stretch.notes)
     return file
 
 

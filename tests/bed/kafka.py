@@ -29,7 +29,9 @@ SCRAM_USER = ("bob", "bob-scram-password-9Zk")
 
 OAUTH_USER = "carol"
 
-_CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+_CLUSTER_IDS = dict(
+    zip(VERSIONS, ("MkU3OEVBNTcwNTJENDM2Qg", "OTk5OEVBNTcwNTJENDM2Qg"), strict=True)
+)
 
 _PROPERTIES = """\
 process.roles={roles}
@@ -239,7 +241,7 @@ class Kafka:
         tool = [
             "format",
             "-t",
-            _CLUSTER_ID,
+            _CLUSTER_IDS[self.version],
             "-c",
             str(self.folder / "server.properties"),
         ]

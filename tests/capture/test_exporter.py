@@ -122,7 +122,8 @@ def test_comments_name_the_exchange_and_its_fault_rules(
 
 
 def test_what_is_not_recorded_is_a_gap_and_names_get_addresses(tmp_path: Path) -> None:
-    """An address of each family meets a name; frames in pieces; a gap where frames were lost."""
+    """An address of each family meets a name; frames in pieces; a gap where frames were lost: of
+    one side of one connection, if that is known."""
     body = m.HeartbeatRequest(group_id="g" * 30_000, member_id="m")
     entries: list[Entry] = []
     for connection, client in enumerate(("[2001:db8::7]:5001", "10.0.0.1:5001", "app:5001"), 1):
@@ -133,6 +134,10 @@ def test_what_is_not_recorded_is_a_gap_and_names_get_addresses(tmp_path: Path) -
             entries += [*fragments(asked, [9, 20_000]), response(asked, m.HeartbeatResponse())]
     lost = notes.lost(3, 1234, "the disk was full", START_NS, START_NS + 5 * MS)
     late = request("Heartbeat", 4, body, 20, 2)
+    entries += [attrs.evolve(lost, body=lost.body | {"connection": 3, "side": "broker"})]
+    for number in (21, 23):
+        asked = request("Heartbeat", 4, body, number, number % 10)
+        entries += [asked, response(asked, m.HeartbeatResponse())]
     entries += [lost, late, response(late, m.HeartbeatResponse())]
     path = exported(write(tmp_path / "made.mcap", [entries]), tmp_path)
     seen = tshark(
@@ -144,10 +149,10 @@ def test_what_is_not_recorded_is_a_gap_and_names_get_addresses(tmp_path: Path) -
         ("", "2001:db8::7"), ("", "::ffff:198.51.100.1"),
         ("10.0.0.1", ""), ("192.0.2.1", ""), ("198.51.100.1", ""),
     }  # fmt: skip
-    assert len(numbers(seen, "kafka.len")) == 14
+    assert len(numbers(seen, "kafka.len")) == 18
     gaps = [each for each in seen if each["tcp.analysis.flags"]]
-    assert len(gaps) == 2 and all(each["tcp.analysis.lost_segment"] for each in gaps)
-    assert {each["tcp.stream"] for each in gaps} == {"1"}
+    assert all(each["tcp.analysis.lost_segment"] for each in gaps)
+    assert [each["tcp.stream"] for each in gaps] == ["2", "1", "1"]
 
 
 def test_behind_a_frame_that_is_cut_off_the_next_one_is_where_its_size_says(tmp_path: Path) -> None:
@@ -164,3 +169,20 @@ def test_behind_a_frame_that_is_cut_off_the_next_one_is_where_its_size_says(tmp_
     assert again[1].truncated and again[2].request_frame == late.data
     (lost,) = [each.body["reason"] for each in told if each.body["event"] == "lost"]
     assert f"{len(late.data) - 20_000} bytes were not captured" in lost
+
+
+@pytest.mark.parametrize("command", ["stats", "report"])
+def test_what_the_capture_point_makes_of_times_is_said(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an import, and of a part of one; not of what a proxy recorded."""
+    source = needs.REPOSITORY / "recordings" / "demo.mcap"
+    packets, again, part = (tmp_path / name for name in ("x.pcapng", "again.mcap", "part.mcap"))
+    assert main(["export", str(source), "--to", str(packets)]) == 0
+    assert main(["import", str(packets), "--out", str(again)]) == 0
+    assert main(["export", str(again), "api:Produce", "--to", str(part)]) == 0
+    for path, said in ((source, False), (again, True), (part, True)):
+        capsys.readouterr()
+        out = ["--out", str(path.with_suffix(".html"))] if command == "report" else []
+        assert main([command, str(path), *out]) == 0
+        assert ("where the packets were captured" in "".join(capsys.readouterr())) is said

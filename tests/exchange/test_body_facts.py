@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange import meanings, topic_records
@@ -31,6 +31,7 @@ from tests.exchange.bodies import (
 )
 from tests.exchange.making import request, response
 from tests.wire.protocol import strategies
+from tests.wire.protocol.making import few
 
 ORDERS_TEXT = "EjRWeBI0VngSNFZ4EjRWeA"
 
@@ -54,7 +55,7 @@ def values(
 
 
 @pytest.mark.parametrize("api", sorted(schema.api_names().values()))
-@settings(max_examples=15, deadline=None)
+@few(10)
 @given(st.data())
 def test_each_field_with_a_meaning_is_told(api, data):
     bodies: list[Any] = []

@@ -67,8 +67,7 @@ def configured(listener: str, mechanism: str, folder: Path, made: Certificates, 
             ],
             [
                 (CLIENTS[0], "SASL_PLAINTEXT", "PLAIN"),
-                (CLIENTS[0], "SASL_SSL", "SCRAM-SHA-256"),
-                (CLIENTS[0], "REAUTH", "SCRAM-SHA-512"),
+                (CLIENTS[0], "REAUTH", "SCRAM-SHA-256"),
                 (CLIENTS[0], "REAUTH", "OAUTHBEARER"),
             ],
         )

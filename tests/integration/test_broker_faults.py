@@ -23,9 +23,10 @@ PATIENCE_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def mortals(bed_folder: Path) -> Iterator[kafka.Kafka]:
-    """The broker behind `mortal`."""
-    with kafka.running("4.3.1", bed_folder / "mortal") as broker:
-        yield broker
+    """The broker behind `mortal`, which the first that needs it starts."""
+    broker = kafka.Kafka("4.3.1", bed_folder / "mortal")
+    yield broker
+    broker.kill()
 
 
 @pytest.fixture
@@ -109,12 +110,13 @@ def everything_in(bootstrap: str, topic: str, count: int) -> list[str]:
     return values
 
 
-def test_a_broker_that_is_down_at_first_is_waited_for(mortal: kafka.Kafka, tmp_path: Path) -> None:
-    mortal.stop()
-    with proxies.running(mortal.address, tmp_path) as proxy:
+def test_a_broker_that_is_down_at_first_is_waited_for(mortals: kafka.Kafka, tmp_path: Path) -> None:
+    mortals.stop()
+    (port,) = [mortals.port] if mortals.port else free_ports(1)
+    with proxies.running(f"127.0.0.1:{port}", tmp_path) as proxy:
         line = proxy.says("no broker yet")
-        assert mortal.address in line and "refuses" in line
-        mortal.start()
+        assert f"127.0.0.1:{port}" in line and "refuses" in line
+        mortals.start(port)
         assert list(brokers_seen(proxy.bootstrap)) == [1]
         proxy.says("answers now")
         assert proxy.log.count("no broker yet") == 1

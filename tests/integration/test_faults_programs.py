@@ -6,6 +6,7 @@ broker, asked past the proxy, has in the end what it would have without.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.bed import programs
 from tests.bed.actors import judge
 from tests.bed.clients.job import COMPRESSIONS, KEPT, records
 from tests.bed.experiment import fired, read, running
-from tests.versions import pairs
+from tests.versions import some
 
 pytestmark = pytest.mark.broker
 
@@ -31,11 +32,21 @@ GAPS = [
     "api=TxnOffsetCommit phase=after times=1 disconnect=true",
 ]
 """Where a transaction can be torn: a request is lost, or the response of a broker that did it."""
+FEW = [
+    (GAPS[0], "confluent-kafka"),
+    (GAPS[1], "java-4.4.0"),
+    (GAPS[2], "confluent-kafka"),
+    (GAPS[4], "confluent-kafka"),
+    (GAPS[6], "confluent-kafka"),
+]
 
 
 @pytest.mark.parametrize(
     ("gap", "client"),
-    [pytest.param(gap, name, marks=CLIENTS[name]) for gap, name in pairs(GAPS, list(CLIENTS))],
+    [
+        pytest.param(gap, name, marks=CLIENTS[name])
+        for gap, name in some([*itertools.product(GAPS, CLIENTS)], FEW)
+    ],
     ids=lambda words: " ".join(words.split()[:2]),
 )
 def test_a_transaction_happens_once_on_whichever_side_of_the_broker_it_is_torn(
@@ -54,7 +65,8 @@ def test_a_transaction_happens_once_on_whichever_side_of_the_broker_it_is_torn(
 
 
 @pytest.mark.parametrize(
-    "client", [pytest.param(name, marks=marks) for name, marks in CLIENTS.items()]
+    "client",
+    [pytest.param(name, marks=CLIENTS[name]) for name in some(list(CLIENTS), ["confluent-kafka"])],
 )
 def test_a_topic_id_that_is_unknown_is_asked_for_again(
     client: str, real_broker: str, prefix: str, tmp_path: Path

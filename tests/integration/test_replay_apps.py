@@ -56,6 +56,7 @@ def test_an_app_of_kafka_streams_does_all_of_its_work_again(
         assert (code, printed) == (0, COUNTS), told
 
 
+@pytest.mark.skipif(not ALL, reason="a quarter of a minute; KPROXY_TEST_ALL=1")
 def test_a_worker_of_kafka_connect_works_from_its_start_to_its_end(
     kafka_431, prefix: str, tmp_path: Path
 ) -> None:

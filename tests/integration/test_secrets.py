@@ -112,7 +112,7 @@ def test_a_refused_login_leaves_no_secret(kafka_431: Kafka, tmp_path: Path) -> N
                 sasl_mechanism="PLAIN",
                 sasl_plain_username="alice",
                 sasl_plain_password=wrong,
-                bootstrap_timeout_ms=5000,
+                bootstrap_timeout_ms=3000,
             )
     assert_absent({"password": wrong.encode()}, proxy)
 

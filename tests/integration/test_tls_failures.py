@@ -106,6 +106,8 @@ _SAME = (
     (r"\d+", "N"),
     # librdkafka: in which of its steps the handshake fails is a matter of time
     (r"SSL handshake failed: |: broker certificate could not be verified.*", ""),
+    # librdkafka: whether it says what it suspects, too
+    (r": connecting to a PLAINTEXT broker listener\?", ""),
     # OpenSSL and Java name a missing certificate differently in their alerts
     (r"(ssl/tls|tlsvN|sslvN) alert (bad certificate|certificate required)", "alert"),
     (r"error: ?\w+:", ""),

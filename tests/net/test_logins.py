@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.server
 import json
+import signal
 import struct
 import sys
 import threading
@@ -18,7 +19,7 @@ import pytest
 import trio
 
 from kproxy.levels import level_of
-from kproxy.net import logins
+from kproxy.net import logins, running
 from kproxy.net.failures import Failures
 from kproxy.net.logins import Logins, fetch_token
 from kproxy.net.security import security
@@ -137,6 +138,28 @@ async def test_health_wants_the_login_of_kproxy(monkeypatch: pytest.MonkeyPatch)
             "the bootstrap broker is down",
             "the bootstrap broker answers again",
         ]
+
+
+async def test_credentials_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_has_terminal", lambda: False)
+    found = [(None, attrs.evolve(PLAIN, password="new")), (None, None)]
+    login = {"credentials": PLAIN, "authenticate": True, "read_client": found.pop}
+    async with proxied(Broker(token="new"), **login) as proxy:
+        for says in (
+            "the properties from before stay in use: that TLS",
+            "properties are loaded",
+            "",
+        ):
+            got = b""
+            async with await proxy.connect() as client:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    await client.send_all(heartbeat(1))
+                    got = await client.receive_some()
+            assert bool(got) == (not says), "only the new password is taken"
+            if says:
+                signal.raise_signal(signal.SIGHUP)
+                while not any(log.startswith(says) for log in proxy.logs):
+                    await trio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

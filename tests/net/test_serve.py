@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -24,9 +25,9 @@ from kproxy.proxy.actions import Action
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
-from kproxy.recording import entries, verify
+from kproxy.recording import entries, read, verify
 from kproxy.wire.protocol import decode_response, messages
-from tests.net.proxied import proxied, receive_exactly
+from tests.net.proxied import Proxied, proxied, receive_exactly
 from tests.net.test_pump import answer, answering, ask
 from tests.proxy.machines import Answerer
 from tests.proxy.playing import metadata, request, response
@@ -156,6 +157,48 @@ async def test_a_signal_waits_for_answers_as_long_as_a_stop_does(number: int) ->
                 assert await client.receive_some() == b""
     again = "; press Ctrl-C again to end at once" if number == signal.SIGINT else ""
     assert proxy.logs == [f"answers that are due have 0.25 s{again}"]
+
+
+async def test_a_signal_cuts_off_nothing_that_the_broker_has_got(tmp_path: Path) -> None:
+    """Clients go on asking, each several at once: what was sent on is answered, no more is."""
+    asked: list[int] = []
+    answered: list[int] = []
+
+    async def broker(stream: trio.SocketStream) -> None:
+        async with stream:
+            with contextlib.suppress(trio.EndOfChannel, trio.BrokenResourceError):
+                while True:
+                    number = int.from_bytes((await receive_exactly(stream, len(ask(1))))[8:12])
+                    asked.append(number)
+                    await trio.sleep(0.01)
+                    await stream.send_all(answer(number))
+
+    async def client(proxy: Proxied, first: int) -> None:
+        async with await proxy.connect() as stream, trio.open_nursery() as nursery:
+
+            async def flood() -> None:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    for number in range(first, first + 10_000):
+                        await stream.send_all(ask(number))
+                        await trio.sleep(0.002)
+
+            nursery.start_soon(flood)
+            with contextlib.suppress(trio.EndOfChannel, trio.BrokenResourceError):
+                while True:
+                    got = await receive_exactly(stream, len(answer(1)))
+                    answered.append(int.from_bytes(got[4:8]))
+            nursery.cancel_scope.cancel()
+
+    path = tmp_path / "r.mcap"
+    async with proxied(broker, path) as proxy, trio.open_nursery() as clients:
+        for nth in range(3):
+            clients.start_soon(client, proxy, nth * 10_000)
+        while len(answered) < 30:
+            await trio.sleep(0.01)
+        signal.raise_signal(signal.SIGTERM)
+    assert sorted(answered) == sorted(asked)
+    assert {each.number for each in read(path) if each.response is not None} >= {*range(1, 31)}
+    assert not [each for each in read(path) if each.unanswered and each.row.request_sent_ns]
 
 
 async def test_a_stop_does_not_wait_for_a_disk_that_hangs(

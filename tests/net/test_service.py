@@ -156,6 +156,21 @@ def test_certificates_are_loaded_again_and_broken_ones_leave_those_from_before(
             assert certificate() in made.elsewhere.read_text()
 
 
+def test_properties_are_read_again_and_wrong_ones_leave_those_from_before(tmp_path: Path) -> None:
+    made, path = certificates.make(tmp_path / "certificates"), tmp_path / "client.properties"
+    text = f"security.protocol=SASL_SSL\nssl.ca.location={made.ca}\nsasl.mechanism=PLAIN\n"
+    path.write_text(text + "sasl.username=a\nsasl.password=b\n")
+    with service(tmp_path, "run", *START, "--no-record", "--config", str(path)) as kproxy:
+        kproxy.hang_up("properties are loaded again: new connections use them")
+        path.write_text(text.replace(str(made.ca), str(tmp_path / "nothing.pem")))
+        kproxy.hang_up("the properties from before stay in use: .*nothing.pem")
+        path.unlink()
+        os.mkfifo(path)
+        kproxy.process.send_signal(
+            signal.SIGHUP
+        )  # nobody writes into it: the end comes all the same
+
+
 @pytest.mark.parametrize("is_nohup", [False, True])
 def test_it_ends_with_its_terminal_but_for_nohup(tmp_path: Path, is_nohup: bool) -> None:
     path = tmp_path / "r.mcap"

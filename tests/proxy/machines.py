@@ -19,7 +19,7 @@ class Quiet:
         return []
 
     accepted = rejected = dialled = not_dialled = all_sent = _leave
-    listening = not_listening = probed = wake = _leave
+    listening = not_listening = probed = wake = drain = _leave
 
 
 @attrs.define(eq=False)

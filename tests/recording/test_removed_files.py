@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import parse
+from kproxy.look.lines.scan import scan
 from kproxy.look.lines.stream import Stream
 from kproxy.look.page.found import MatchingExchanges
 from kproxy.look.report.light import ReportReading
 from kproxy.recording import RecordingError, file, read, recordings
+from kproxy.recording.cut import cut
 from kproxy.recording.following import Follow
 from kproxy.recording.keeping import KeepLimits
 from kproxy.recording.notices import Notices
 from kproxy.recording.opened import OpenRecordings
 from kproxy.replay import opening
 from kproxy.replay.opening import Wanted, open_recorded
+from kproxy.tables.reading import everything
 from kproxy.tables.splits import find, stretches
 from tests.look.page.test_routes import serving
 from tests.recording.test_retention import begun, fill, remove
@@ -50,6 +55,21 @@ def test_a_replay_and_an_analysis_say_what_was_removed(
     left_out: list[str] = []
     stretches(find([str(tmp_path)]), on_left_out=left_out.append)
     assert SAID in "\n".join(left_out)
+
+
+def test_that_nothing_is_left_of_an_earlier_recording_is_said(tmp_path: Path) -> None:
+    earlier = begun(tmp_path / "a.mcap", KeepLimits(files=2))
+    fill(earlier, 3)
+    earlier.recording.close()
+    limited = begun(tmp_path / "b.mcap", KeepLimits(files=2))
+    fill(limited, 3)
+    while any(path.name.startswith("a") for path in recordings(tmp_path)):
+        assert remove(limited, 1)
+    limited.recording.write(limited.notes(0))
+    limited.recording.close()
+    stream = Stream([tmp_path])
+    assert list(stream.exchanges())
+    assert "an earlier recording was removed by --keep 2, 3 files in all" in stream.notices
 
 
 def by_stream(paths: list[Path]) -> Iterator[list[str]]:
@@ -94,6 +114,36 @@ def test_a_file_that_goes_after_it_was_found_is_passed_over_and_said(
     said = "\n".join(next(steps))
     assert f"{paths[1]} was removed before it was read" in said
     assert "part 2 is not there (recorded with --keep 2, which removes the oldest)" in said
+
+
+def scanned(paths: list[Path], go: Callable[[int], None], on_note: Callable[[Note], None]) -> None:
+    assert {each.number for each in scan(paths, go, on_note)} == {1, 3, 4}  # none is decodable
+
+
+def cut_out(paths: list[Path], go: Callable[[int], None], on_note: Callable[[Note], None]) -> None:
+    out = paths[0].parent / "out"
+    out.mkdir()
+    cut(paths, out / "cut.mcap", parse("number:1..3"), "kproxy", on_note, go)
+    assert [each.number for each in read(out)] == [1, 3]
+
+
+def analysed(paths: list[Path], go: Callable[[int], None], on_note: Callable[[Note], None]) -> None:
+    parts = stretches(find([str(paths[0].parent)]))
+    go(1)
+    found = [each for part in parts for each in everything(part)]
+    assert [each.number for each in found if isinstance(each, Exchange)] == [1, 3, 4]
+    for each in found:
+        if isinstance(each, Note):
+            on_note(each)
+
+
+@pytest.mark.parametrize("reader", [scanned, cut_out, analysed])
+def test_a_file_that_goes_while_others_are_read_is_passed_over_and_said(
+    reader: Callable[..., None], tmp_path: Path
+) -> None:
+    paths, notices = kept(tmp_path), Notices()
+    reader(paths, lambda done: paths[1].unlink(missing_ok=True), notices.note)
+    assert "\n".join(notices.texts).count(f"{paths[1]} was removed before it was read") == 1
 
 
 def test_a_file_that_a_shell_named_may_be_gone_but_a_wrong_name_is_a_mistake(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.versions import ALL
 
-SEEDS_DEFAULT = "0-3000" if ALL else "0-1000"
+SEEDS_DEFAULT = "0-3000" if ALL else "0-600"
 _GROUPS = 20
 
 

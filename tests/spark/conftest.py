@@ -14,6 +14,7 @@ import pytest
 
 from tests.bed import needs
 from tests.spark import command
+from tests.versions import ALL
 
 if TYPE_CHECKING:
     from kproxy.analyze.job import Analysis
@@ -35,7 +36,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     config["spark.driver.extraJavaOptions"] = spark.java.SHORT
     # For so few rows compiling a query takes longer than interpreting it.
     config |= {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
-    session = spark.session("local[2]", config, folder / "spark.log", short=True)
+    config["spark.sql.adaptive.enabled"] = "false"  # nor does planning it anew pay
+    with pytest.MonkeyPatch.context() as patient:
+        patient.setattr(spark.java, "START_SECONDS_MAX", 600)
+        session = spark.session("local[2]", config, folder / "spark.log", short=True)
     yield session
     session.stop()
 
@@ -51,8 +55,11 @@ class Commanded:
 
 
 @pytest.fixture(scope="session")
-def analysis(broken: Path, tmp_path_factory: pytest.TempPathFactory) -> Commanded:
-    """What the command makes of real traffic, with a torn recording as its baseline."""
+def analysis(
+    request: pytest.FixtureRequest, broken: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Commanded:
+    """What the command makes of real traffic, with a torn recording as its baseline: in the session
+    of the tests, or, where all is tested, in a process and a JVM of its own."""
     needs.program("java")
     above = tmp_path_factory.mktemp("analysis")
     above.chmod(0o755)
@@ -61,7 +68,11 @@ def analysis(broken: Path, tmp_path_factory: pytest.TempPathFactory) -> Commande
     baseline.write_bytes(whole[: len(whole) * 2 // 3])
     out = above / "new" / "out"
     given = str(broken), "--baseline", str(baseline), "--out", str(out)
-    return Commanded(out, broken, baseline, command.run(*given, umask=0o022))
+    if ALL:
+        said = command.run(*given, umask=0o022)
+    else:
+        said = command.run_in(request.getfixturevalue("spark"), *given, umask=0o022)
+    return Commanded(out, broken, baseline, said)
 
 
 @attrs.frozen

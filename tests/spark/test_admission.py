@@ -392,7 +392,7 @@ def opened() -> list[str]:
 
 
 def test_a_trigger_opens_no_file_that_is_finished(tmp_path: Path, opened: list[str]) -> None:
-    record(tmp_path, "a", 100, 1)
+    record(tmp_path, "a", 30, 1)
     torn = record(tmp_path / "source", "b", 1)[0].read_bytes()
     (tmp_path / "torn.mcap").write_bytes(torn[:12_000])
     query = Query(tmp_path)

@@ -29,7 +29,7 @@ from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
 from tests.look.report.making import plain
-from tests.spark.command import run
+from tests.spark.command import WITHOUT_ARCHIVE, run
 from tests.spark.conftest import Commanded
 from tests.versions import ALL, some
 
@@ -322,16 +322,15 @@ def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> No
         " runpy.run_module('kproxy', run_name='__main__', alter_sys=True)"
     )
     command = [sys.executable, "-c", code, "analyze", "recordings/demo.mcap", "--out"]
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    started = subprocess.Popen(
-        [*command, str(tmp_path / "out")],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until(lambda: list(tmp_path.glob(".out.*.partial/exchanges/*")), "its first table", 60)
-    started.send_signal(number)
-    _, said = started.communicate(timeout=300)
+    environment = os.environ | WITHOUT_ARCHIVE | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*command, str(tmp_path / "out")], env=environment, stderr=subprocess.PIPE, text=True
+    ) as started:
+        try:
+            until(lambda: list(tmp_path.glob(".out.*.partial/exchanges/*")), "its first table", 300)
+        finally:
+            started.send_signal(number)
+        _, said = started.communicate(timeout=300)
     assert started.returncode == 128 + number
     assert not list(tmp_path.glob(".out.*")) and not list(tmp_path.glob("kproxy-analyze-*"))
     assert "Traceback" not in said and "ERROR" not in said
@@ -345,14 +344,14 @@ def test_a_java_that_hangs_is_said(hangs: str, tmp_path: Path) -> None:
     program.write_text(f"#!/bin/sh\n{said}echo $$ >> {tmp_path}/pids; sleep 1000\n")
     program.chmod(0o700)
     code = "from kproxy.spark import java, session, SparkError\n"
-    code += "java.VERSION_SECONDS_MAX = java.START_SECONDS_MAX = 5\n"
+    code += "java.VERSION_SECONDS_MAX = java.START_SECONDS_MAX = 2\n"
     code += "try: session('local[1]')\nexcept SparkError as error: print(error)\n"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"JAVA_HOME": str(tmp_path)},
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.stdout.startswith(f"{program} hangs: it did not "), done.stderr
-    assert "within 5 s; let JAVA_HOME name" in done.stdout and done.stdout.count("\n") == 1
+    assert "within 2 s; let JAVA_HOME name" in done.stdout and done.stdout.count("\n") == 1
     for number in (tmp_path / "pids").read_text().split():
         until(lambda pid=int(number): not alive(pid), "it was not left running")
 

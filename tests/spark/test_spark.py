@@ -9,11 +9,12 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from kproxy import recording
 from kproxy.exchange.exchange import Exchange
@@ -108,13 +109,29 @@ def test_what_is_wrong_is_said(spark: Any, options: dict[str, str], what: str) -
     assert first_line(raised.value).startswith(what)
 
 
+def ended(query: Any) -> Any:
+    """A query of a stream, at its end."""
+    assert query.awaitTermination(120) and query.exception() is None
+    return query
+
+
+def patiently(work: Callable[[], Any]) -> Any:
+    """Do it again as long as Spark does not wait for its Python, which has 10 s to start."""
+    while True:
+        try:
+            return work()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+
+
 def test_a_stream_may_be_filtered_but_for_times_since_its_beginning(
     spark: Any, broken: Path
 ) -> None:
     stream = spark.readStream.format("kproxy")
     fetches = stream.option("filter", "api:Fetch").load(str(broken))
     query = fetches.writeStream.format("memory").queryName("fetches").trigger(availableNow=True)
-    query.start().awaitTermination(120)
+    patiently(lambda: ended(query.start()))
     found = Counter(row.number for row in spark.table("fetches").collect())
     assert found == Counter(each.number for each in recording.read(broken, "api:Fetch"))
     times = stream.option("filter", "time:+1s..").load(str(broken))
@@ -136,15 +153,18 @@ def test_a_stream_follows_what_is_written_and_rotated_meanwhile(
         assert not query.awaitTermination(0.3), query.exception()  # to ask costs as much as to read
         return sum(progress.numInputRows for progress in query.recentProgress)
 
+    def following() -> Any:
+        query = start(processingTime="500 milliseconds")
+        until(lambda: count(query) > 200, "rows come", 60)
+        return query
+
     with proxies.running(mock_brokers, captures, "--quiet", "--rotate", "64KiB,1h") as proxy:
         with traffic.flowing(proxy.bootstrap, "spark-live"):
-            query = start(processingTime="500 milliseconds")
-            until(lambda: count(query) > 200, "rows come", 60)
+            query = patiently(following)
             until(lambda: len(list(captures.glob("*.mcap"))) > 1, "it rotates")
             query.stop()
         read_meanwhile = spark.read.parquet(str(sink)).count()
-    query = start(availableNow=True)  # it goes on from its checkpoint
-    assert query.awaitTermination(120) and query.exception() is None
+    patiently(lambda: ended(start(availableNow=True)))  # it goes on from its checkpoint
     rows = Counter(tuple(row) for row in spark.read.parquet(str(sink)).collect())
     whole = spark.read.format("kproxy").load(str(captures)).select("recording", "number")
     assert rows == Counter(tuple(row) for row in whole.collect())
@@ -162,8 +182,8 @@ def test_a_backlog_is_worked_off_in_batches_over_restarts(spark: Any, tmp_path: 
         stream = read.option(name, text).load(str(source))
         writer = stream.writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).start(str(sink))
-        assert query.awaitTermination(120) and query.exception() is None
+        writer = writer.trigger(availableNow=True)
+        query = patiently(lambda: ended(writer.start(str(sink))))
         return [each.numInputRows for each in query.recentProgress if each.numInputRows]
 
     assert run("maxFilesPerTrigger", "2") == [4, 4]

@@ -39,6 +39,7 @@ from tests.bed import needs
 from tests.exchange.making import request, response
 from tests.recording import making
 from tests.tables import storage
+from tests.versions import some
 
 RECORDINGS = needs.REPOSITORY / "recordings"
 DEMO = RECORDINGS / "demo.mcap"
@@ -97,7 +98,7 @@ def test_exchanges_equal_what_show_says(path: Path) -> None:
     check_exchanges([path])
 
 
-@pytest.mark.parametrize("size", [1, 20_000, 1 << 27])
+@pytest.mark.parametrize("size", some([1, 20_000, 1 << 27], [20_000, 1 << 27]))
 def test_rotated_recordings_of_several_clients_and_faults_do_too(indexed: Path, size: int) -> None:
     check_exchanges([indexed], size)
     found = rows([indexed], "exchanges", ["faults", "injected", "errors"], size)

@@ -17,6 +17,7 @@ from kproxy.commands.parser import command_parser
 from kproxy.testing import record
 from tests.bed import jvm, needs, programs
 from tests.bed.pages import PAGES
+from tests.versions import some
 
 (PAGE,) = (page for page in PAGES if page.name == "testing")
 JUNIT = "org.junit.platform:junit-platform-console-standalone:1.13.4"
@@ -66,15 +67,15 @@ def node(folder: Path, code: str) -> list[str]:
     return [needs.program("node"), "--test", "orders.test.js"]
 
 
+RECIPES = [
+    pytest.param("java", junit, marks=pytest.mark.java),
+    pytest.param("go", go),
+    pytest.param("js", node, marks=pytest.mark.node),
+]
+
+
 @pytest.mark.broker
-@pytest.mark.parametrize(
-    ("language", "prepare"),
-    [
-        pytest.param("java", junit, marks=pytest.mark.java),
-        pytest.param("go", go),
-        pytest.param("js", node, marks=pytest.mark.node),
-    ],
-)
+@pytest.mark.parametrize(("language", "prepare"), some(RECIPES, RECIPES[2:]))
 def test_a_recipe_is_green_and_red_when_the_app_does_otherwise(
     language: str, prepare: Callable[[Path, str], list[str]], orders: Path, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import Item
 from kproxy.look.diff.records import AFTER, BEFORE, UnmatchedRecords
 from kproxy.look.lines.meaning import RecordingMeaning
+from kproxy.look.lines.stats_lines import ENOUGH
 from kproxy.look.report.significance import latency_of, worst
 from kproxy.replay.compared import Difference, changes
 from kproxy.replay.facts import FACTS, Fact, client_text
@@ -191,6 +192,8 @@ def _latencies(
 ) -> Iterator[Difference]:
     for api in sorted(before.keys() & after.keys(), key=str):
         old, new = before[api].broker, after[api].broker
+        if min(old.count, new.count) < ENOUGH:
+            continue
         row = latency_of(new.counts, old.counts)
         if (name := worst(row, factor)) is not None:
             then, now = (

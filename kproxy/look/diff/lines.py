@@ -12,6 +12,7 @@ from kproxy.replay.compared import Difference
 
 _SHOWN = 20
 """Differences of one subject that are listed."""
+_KINDS_SHOWN = 3
 
 
 def lines(found: Sequence[Difference]) -> Iterator[str]:
@@ -25,7 +26,16 @@ def lines(found: Sequence[Difference]) -> Iterator[str]:
             yield from [f"  - {then}"] if then is not None else []
             yield from [f"  + {now}"] if now is not None else []
         if len(several) > _SHOWN:
-            yield f"  … and {len(several) - _SHOWN} more (--json has all)"
+            kinds = Counter(_kind(one) for one in several[_SHOWN:])
+            what = ", ".join(f"{name} {n}" for name, n in kinds.most_common(_KINDS_SHOWN))
+            yield f"  … and {len(several) - _SHOWN} more: {what} (--json has all)"
+
+
+def _kind(one: Difference) -> str:
+    """Return the field that differs, or which side has it."""
+    one_sided = "only in the first" if one.after is None else "only in the second"
+    is_pair = one.before is not None and one.after is not None
+    return one.which.partition(" of key ")[0] if is_pair else one_sided
 
 
 def plain(one: Difference) -> dict[str, Any]:

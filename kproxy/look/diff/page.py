@@ -14,8 +14,10 @@ from kproxy.replay.compared import Difference
 _ROWS_MAX = 500
 """Differences of one aspect that are shown."""
 _STYLE = """
-.diff td { white-space: pre-wrap; overflow-wrap: anywhere; vertical-align: top; width: 35%; }
-.diff td:first-child { width: 30%; }
+.diff { table-layout: fixed; min-width: 36rem; } .diff th, .diff td { width: 38%; }
+.diff th:first-child, .diff td:first-child { width: 24%; }
+.diff td { white-space: pre-wrap; overflow-wrap: anywhere; vertical-align: top; }
+.diff th[colspan] { padding-top: .9rem; color: var(--text); }
 .diff .old { border-left: 3px solid var(--bad); } .diff .new { border-left: 3px solid var(--c4); }
 """
 
@@ -39,20 +41,22 @@ def page(found: Sequence[Difference], before: str, after: str, notices: Sequence
 
 
 def _section(aspect: str, found: Sequence[Difference], before: str, after: str) -> str:
-    rows = "".join(map(_row, found[:_ROWS_MAX]))
+    rows = ""
+    for subject, each in itertools.groupby(found[:_ROWS_MAX], lambda d: d.subject):
+        rows += f'<tr><th colspan="3" scope="rowgroup">{escape(subject)}</th></tr>'
+        rows += "".join(map(_row, each))
     more = len(found) - _ROWS_MAX
     left = f'<p class="note">and {count(more, "more difference")}</p>' if more > 0 else ""
     return (
         f'<section><h2>{escape(aspect)}</h2><div class="wide"><table class="diff">'
-        f'<tr><th scope="col">of</th><th scope="col">{escape(before)}</th>'
-        f'<th scope="col">{escape(after)}</th></tr>{rows}</table></div>{left}</section>'
+        f'<tr><th></th><th scope="col">{escape(before)}</th><th scope="col">{escape(after)}</th>'
+        f"</tr>{rows}</table></div>{left}</section>"
     )
 
 
 def _row(one: Difference) -> str:
-    about = "\n".join(filter(None, (one.subject, one.which)))
     old, new = ("–" if text is None else text for text in (one.before, one.after))
     return (
-        f"<tr><td>{escape(about)}</td><td class=old>{escape(old)}</td>"
-        f"<td class=new>{escape(new)}</td></tr>"
+        f'<tr><td>{escape(one.which)}</td><td class="old">{escape(old)}</td>'
+        f'<td class="new">{escape(new)}</td></tr>'
     )

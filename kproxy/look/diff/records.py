@@ -7,7 +7,7 @@
     record of the second ─▶ +1 ─┘
 
 Equal records cancel out as they come, so memory grows with the differences, and with how far one
-recording is ahead of the other. Of what does not cancel out (yet), `_SAMPLE_BYTES_MAX` are kept to
+recording is ahead of the other. Of what does not cancel out (yet), `SAMPLE_BYTES_MAX` are kept to
 be shown; of the rest its digest, so that it is counted.
 
 Invariant: the order of records matters for those of a key, from one client, and of no others; and
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import attrs
@@ -31,9 +31,10 @@ from kproxy.replay.differences import common_prefix_length, compared, difference
 from kproxy.replay.facts import client_text
 from kproxy.replay.ignored import Ignored
 
-_SAMPLE_BYTES_MAX = 64 << 20
-_PAIRED_MAX = 200
-"""Of so many records that one side lacks, the closest of the other side is looked for."""
+SAMPLE_BYTES_MAX = 64 << 20
+"""Memory for the records that may be shown."""
+_NEAR = 20
+"""Among so many of the next records of the other side, the closest one is looked for."""
 _RECORD_BYTES = 500
 """The memory of a record, apart from its content."""
 
@@ -80,10 +81,10 @@ class UnmatchedRecords:
     """Collects the records of both sides; what both have is dropped."""
 
     ignored: Ignored
+    _room_bytes: int = SAMPLE_BYTES_MAX
     _counts: dict[tuple[Scope, int], int] = attrs.field(factory=dict, init=False)
     """Scope and digest → how many more the second side has."""
     _samples: dict[tuple[Scope, int], TopicRecord] = attrs.field(factory=dict, init=False)
-    _room_bytes: int = attrs.field(default=_SAMPLE_BYTES_MAX, init=False)
     _orders: dict[tuple[Scope, bytes], _KeyOrder] = attrs.field(factory=dict, init=False)
 
     def add(self, side: int, client: str, record: TopicRecord) -> None:
@@ -157,13 +158,15 @@ class UnmatchedRecords:
     ) -> Iterator[Difference]:
         """Yield what is missing of the first side, added by the second, and changed."""
         old, new = (sorted(filter(None, each), key=_place) for each in (before, after))
-        for one in [*old[:_PAIRED_MAX]]:
-            other = max(new[:_PAIRED_MAX], key=lambda each: _likeness(one, each), default=None)
-            if other is not None and (one.key == other.key or one.value == other.value):
-                old.remove(one)
+        lacking: list[TopicRecord] = []
+        for at, one in enumerate(old):
+            other = _closest(one, new)
+            if other is not None and _closest(other, old[at : at + _NEAR]) is one:
                 new.remove(other)
                 yield from self._changed(one, other)
-        yield from (Difference("", "", self._text(each), None) for each in old)
+            else:
+                lacking.append(one)
+        yield from (Difference("", "", self._text(each), None) for each in lacking)
         yield from (Difference("", "", None, self._text(each)) for each in new)
         lost, more = (_unkept(each.count(None)) for each in (before, after))
         if lost or more:
@@ -197,6 +200,12 @@ def _unkept(number: int) -> str | None:
 
 def _place(record: TopicRecord) -> tuple[int, int]:
     return record.partition, -1 if record.offset is None else record.offset
+
+
+def _closest(one: TopicRecord, among: Sequence[TopicRecord]) -> TopicRecord | None:
+    """Return the record with the same key or value that is most alike; None without any."""
+    near = (each for each in among[:_NEAR] if each.key == one.key or each.value == one.value)
+    return max(near, key=lambda each: _likeness(one, each), default=None)
 
 
 def _likeness(one: TopicRecord, other: TopicRecord) -> tuple[int, int, int]:

@@ -27,6 +27,7 @@ TOPICS = {
     "tls": "real clusters: TLS and SASL on both sides",
     "faults": "break what passes, on purpose",
     "replay": "a recording as the broker",
+    "send": "a recording as the clients of a cluster",
     "testing": "tests with recordings: the pytest fixture, a command in any language, git",
     "containers": "the image, testcontainers, a sidecar in Kubernetes",
     "service": "leave it on: options in a file, health, logs, systemd, reloading",

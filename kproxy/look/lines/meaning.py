@@ -109,11 +109,10 @@ class RecordingMeaning:
         match aspect:
             case "topics":
                 for name, topic in self.behaviour.topics.items():
-                    if topic.sample is not None:
+                    if topic.sample is not None and topic.partition_count:
                         yield Fact(f"topic {name}", "", _partitions(topic))
-                        if topic.consumers:
-                            clients = clients_text(topic.consumers)
-                            yield Fact(f"topic {name}, consumers", "", clients)
+                    if topic.consumers:
+                        yield Fact(f"topic {name}, consumers", "", clients_text(topic.consumers))
             case "requests":
                 yield from _facts(self._requests, " ")
             case "errors":
@@ -144,11 +143,8 @@ class RecordingMeaning:
         yield from (f"fault {name}" for name in sorted(self._faults))
 
     def _topic_lines(self, name: str, topic: TopicUse) -> Iterator[str]:
-        committed = any(
-            name == one for group in self.behaviour.groups.values() for one, _ in group.committed
-        )
         subscribed = any(name in group.topics for group in self.behaviour.groups.values())
-        if not (topic.produced or topic.fetched or committed or subscribed):
+        if not (topic.produced or topic.fetched or subscribed):
             return  # only Metadata names it, and that names all topics of the cluster
         yield ", ".join([f"topic {name}", *filter(None, [_partitions(topic)])])
         by_client: dict[str, list[TopicRecord]] = {}
@@ -178,11 +174,14 @@ class RecordingMeaning:
         yield from (f"    [any] {text}" for text in sorted(anywhere))
 
     def _group_lines(self, name: str, group: GroupUse) -> Iterator[str]:
+        found = list(positions(self.behaviour, group, self.ignored))
+        if not (found or group.clients):
+            return  # it has committed where nothing was read, as consumers do by chance
         members = f" of {clients_text(group.clients)}" if group.clients else ""
         yield f"group {without_random_ids(name)}, {group.kind}{members}"
         if group.topics:
             yield f"  subscribes to {', '.join(sorted(group.topics))}"
-        for where, before, _ in positions(self.behaviour, group, self.ignored):
+        for where, before, _ in found:
             yield f"  commits {where} after {count(before, 'record')}"
 
 

@@ -36,7 +36,9 @@ _DEFAULT_SOURCES = frozenset({4, 5})
 def record(one: TopicRecord, ignored: Ignored) -> str:
     """Return a record in one line: key → value, headers. What is decoded is shown so, with the name
     of its schema, whose id may be another one in the next run."""
-    content = attrs.evolve(ignored, schemas=one.schemas).content(one, one.topic)
+    if ignored.parts:
+        ignored = attrs.evolve(ignored, schemas=one.schemas)
+    content = ignored.content(one, one.topic)
     given = [f"{name}={_text(data)}" for name, data in content.headers]
     value = _part(one, "value", content.value)
     if content.decoded_as:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Callable
-from pathlib import Path
 
 import attrs
 
@@ -23,7 +22,7 @@ from kproxy.exchange.endings import connection
 from kproxy.exchange.entries import EVENTS, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.look.lines.stream import Stream
-from kproxy.recording.paths import ids
+from kproxy.recording.paths import ids, size_of
 from kproxy.recording.reader import entries
 
 _PORTS_MAX = 8
@@ -52,7 +51,7 @@ def write_packets(stream: Stream, write: Callable[[bytes], object]) -> int:
     exporter = Exporter(write, f"kproxy {kproxy.__version__}")
     found = stream.recordings
     id_by_path = ids(found) if len(found) > 1 else {}
-    done = _half([path for parts in found for path in parts.paths])
+    done = size_of(path for parts in found for path in parts.paths) // 2
     for parts in found:
         recording = id_by_path.get(str(parts.paths[0]))
         paths = [path for path in parts.paths if str(path) not in copies]
@@ -64,17 +63,13 @@ def write_packets(stream: Stream, write: Callable[[bytes], object]) -> int:
                     exporter.frame(entry, text)
             elif entry.channel == EVENTS or chosen.has(recording, entry):
                 exporter.note(entry)
-        done += _half(paths)
+        done += size_of(paths) // 2
     ports = [f"-d tcp.port=={port},kafka" for port in sorted(exporter.ports - {KAFKA_PORT})]
     if ports:
         more = f" and {len(ports) - _PORTS_MAX} more" if len(ports) > _PORTS_MAX else ""
         which = " ".join(ports[:_PORTS_MAX])
         stream.notices.append(f"tell Wireshark which ports are Kafka's: {which}{more}")
     return chosen.count
-
-
-def _half(paths: list[Path]) -> int:
-    return sum(path.stat().st_size for path in paths) // 2
 
 
 @attrs.define(eq=False)

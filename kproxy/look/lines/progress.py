@@ -18,6 +18,7 @@ from typing import TextIO
 
 from kproxy.exchange.words.wording import age
 from kproxy.recording import RecordingError, recordings
+from kproxy.recording.paths import size_of
 
 AFTER_SECONDS = 2.0
 _EVERY_SECONDS = 0.1
@@ -53,8 +54,8 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         self.finish()
 
-    def update(self, done_bytes: int) -> None:
-        """Show that so many bytes have been read."""
+    def update(self, done_bytes: int, more: str = "") -> None:
+        """Show that so many bytes have been read, and what more there is to say."""
         if not self._enabled or (now := self._clock()) < self._due:
             return
         self._due = now + _EVERY_SECONDS
@@ -63,7 +64,8 @@ class Progress:
         bar = "━" * filled + "─" * (_BAR_WIDTH - filled)
         left_ms = (now - self._began) * (1 - part) / part * 1000 if part else 0
         left = f", {age(left_ms)} left" if left_ms >= 1000 else ""
-        self._write(f"{_ERASE}kproxy {self._name}: {bar} {part:.0%}{left}")
+        more = f"; {more}" if more else ""
+        self._write(f"{_ERASE}kproxy {self._name}: {bar} {part:.0%}{left}{more}")
         self._shown = True
 
     def finish(self) -> None:
@@ -83,7 +85,7 @@ class Progress:
 def reading(name: str, paths: Sequence[Path | str], times: int = 1) -> Progress:
     """Return a progress bar for a command that reads recordings, each `times` times."""
     try:
-        total_bytes = sum(path.stat().st_size for path in recordings(paths))
+        total_bytes = size_of(recordings(paths))
     except (OSError, RecordingError):
         total_bytes = 0  # the command that reads them reports the error
     return Progress(name, total_bytes * times)

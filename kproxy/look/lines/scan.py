@@ -32,7 +32,7 @@ from kproxy.exchange.unpacking import Unpacking
 from kproxy.look.lines.frame import layouts
 from kproxy.proxy import redact
 from kproxy.recording.files import RecordingError
-from kproxy.recording.paths import recordings
+from kproxy.recording.paths import recordings, size_of
 from kproxy.recording.reader import entries
 from kproxy.wire.protocol import ProtocolError, codec, records, schema
 from kproxy.wire.protocol.compression import Allowance
@@ -123,14 +123,19 @@ def scan(
         RecordingError: a path is not there, not a recording, or damaged, or cannot be read.
     """
     passed_bytes, unpacking = 0, Unpacking()
-    for path in recordings(paths):
+    files = recordings(paths)
+    for path in files:
         before = passed_bytes
         try:
             entries_of = entries(
                 path, passed=lambda done, before=before: on_progress(before + done)
             )
             yield from _in_file(path, entries_of, on_note, unpacking)
-            passed_bytes += path.stat().st_size
+            passed_bytes += size_of([path])
+        except RecordingError:
+            if len(files) == 1 or path.exists():
+                raise
+            on_note(notes.gone(0, str(path)))
         except OSError as error:
             raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from kproxy.exchange.counts import ErrorTally, Tally, summed
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words.line import Segment, side_name
 from kproxy.exchange.words.terminal_width import columns, cut_middle, padded
@@ -22,6 +23,7 @@ from kproxy.look.lines.show import write
 from kproxy.look.lines.stats import Stats
 from kproxy.look.lines.stream import Stream
 from kproxy.printable import printable
+from kproxy.recording.notices import on_times
 from kproxy.recording.paths import names
 from kproxy.units import format_bytes
 
@@ -70,6 +72,8 @@ def show_stats(
         stream = Stream(paths, wanted, on_progress=progress.update)
         stats = stats_of(stream, reads_bodies)
     found = _fitting_lines(stats, wants_colour(out), terminal_width(out), rows_max, _height(out))
+    told = on_times(each.head for each in stream.recordings)
+    found += (rendered([("dim", text)], wants_colour(out)) for text in told)
     texts = (f"{line}\n" for line in found)
     write(texts, stream.notices, out, "stats")
 
@@ -79,14 +83,29 @@ def stats_of(stream: Stream, reads_bodies: bool = True) -> Stats:
 
     Raises: RecordingError, as `Stream.shown`.
     """
+    stats = stats_for(stream, reads_bodies)
+    for _ in counted(stream, stats):
+        pass
+    return stats
+
+
+def stats_for(stream: Stream, reads_bodies: bool = True) -> Stats:
+    """Return statistics that have counted nothing of a stream yet."""
     start_ns = stream.recordings[0].head.start_ns or None
-    stats = Stats(reads_bodies, start_ns, list(dict.fromkeys(names(stream.recordings).values())))
+    return Stats(reads_bodies, start_ns, list(dict.fromkeys(names(stream.recordings).values())))
+
+
+def counted(stream: Stream, stats: Stats) -> Iterator[Exchange]:
+    """Yield the exchanges of a stream, and count them.
+
+    Raises: RecordingError, as `Stream.shown`.
+    """
     for each in stream.shown():
         if isinstance(each, ConnectionEnd):
             stats.end(each)
         else:
             stats.take(each, stream.recording)
-    return stats
+            yield each
 
 
 def _height(out: TextIO) -> int | None:

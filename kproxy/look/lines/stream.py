@@ -22,7 +22,7 @@ from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.following import FileFollower, Follow
-from kproxy.recording.notices import notice
+from kproxy.recording.notices import Notices
 from kproxy.recording.paths import Parts, by_recording, ids, names
 from kproxy.recording.reader import starting
 
@@ -44,14 +44,18 @@ class Stream:
     """True: with all ends of connections, False: with none; None: with those that match."""
     on_progress: Callable[[int], None] = lambda done_bytes: None
     """Called with the bytes of the recordings that were read so far."""
-    notices: list[str] = attrs.field(factory=list[str], init=False)
-    """Sentences on damage and loss in the recordings, as far as they have been read."""
+    _notices: Notices = attrs.field(factory=Notices, init=False)
     recording: str | None = attrs.field(default=None, init=False)
     """The id of the recording of the item yielded last; None if there is only one recording."""
     file: str = attrs.field(default="", init=False)
     """The path of the file of the item yielded last, or of the latest note."""
     exchange_count: int = attrs.field(default=0, init=False)
     """Number of exchanges, whether they match or not; known when all are read."""
+
+    @property
+    def notices(self) -> list[str]:
+        """Sentences on damage and loss in the recordings, as far as they have been read."""
+        return self._notices.texts
 
     @functools.cached_property
     def recordings(self) -> list[Parts]:
@@ -165,9 +169,7 @@ class Stream:
         """Take a note; if it reports damage or loss in the recordings, add a notice."""
         if self.on_note is not None:
             self.on_note(note)
-        found = notice(note)
-        if found is not None:
-            self.notices.append(found)
+        self._notices.note(note)
 
 
 def connection_ends(note: Note) -> list[ConnectionEnd]:

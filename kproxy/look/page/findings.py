@@ -71,8 +71,8 @@ class GrowingFindings:
     """Of what was read so far."""
     _found: _FoundSoFar = attrs.field(factory=_FoundSoFar, init=False)
 
-    def read(self, is_asked: Callable[[], bool] = lambda: True) -> None:
-        """Go over the recordings, and wait for more of one that grows; rest while nobody asks.
+    def read(self, may_read: Callable[[], bool] = lambda: True) -> None:
+        """Go over the recordings, and wait for more of one that grows; rest while it may not.
 
         Raises: RecordingError.
         """
@@ -83,7 +83,7 @@ class GrowingFindings:
                 self._read_some(items, began + BATCH_SECONDS)
                 lasted = time.monotonic() - began
             time.sleep(POLL_SECONDS if self.caught_up else self.is_busy() * _YIELDED * lasted)
-            while not is_asked():
+            while not may_read():
                 time.sleep(POLL_SECONDS)
 
     def _read_some(self, items: Iterator[bool], until: float) -> None:

@@ -146,9 +146,13 @@ class MatchingExchanges:
         self._stopped = True
         self._unpacking.stop()
 
-    def read(self, turn: threading.Semaphore | None = None) -> None:
+    def read(
+        self,
+        turn: threading.Semaphore | None = None,
+        gives_way: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Go over the recordings, and wait for more of one that grows; in turn with other passes,
-        and between those who read.
+        and between those who read. It rests while it `gives_way` to a pass that goes before it.
 
         Raises: RecordingError.
         """
@@ -158,6 +162,8 @@ class MatchingExchanges:
             self._lock.release()
             turn.release()
             time.sleep(seconds)
+            while gives_way() and not self._stopped:
+                time.sleep(GROWS_SECONDS)
             turn.acquire()
             self._lock.acquire()
             if self._stopped:

@@ -31,7 +31,7 @@ import attrs
 from kproxy.exchange.secrets import find
 from kproxy.look.lines.export import ExportError, Writer, create
 from kproxy.look.lines.scan import SecretFinding, in_exchange, in_note, total
-from kproxy.look.lines.stats_lines import stats_of
+from kproxy.look.lines.stats_lines import counted, stats_for
 from kproxy.look.lines.stream import Stream
 from kproxy.look.page import shown
 from kproxy.look.page.findings import found_by
@@ -90,7 +90,8 @@ def _write_page(stream: Stream, path: Path, with_secrets: bool) -> int:
     with open(create(path), "w", encoding="utf-8") as file:
         file.write(before)
         portions = _Portions(file)
-        for exchange in stream.exchanges():
+        stats = stats_for(stream)
+        for exchange in counted(stream, stats):
             if not with_secrets:
                 secrets.extend(in_exchange(Path(stream.file), exchange))
                 if len(secrets) > SECRETS_MAX:
@@ -103,11 +104,10 @@ def _write_page(stream: Stream, path: Path, with_secrets: bool) -> int:
         if secrets:
             raise SecretsError(secrets)
         portions.finish()
-        statistics = shown.statistics(stats_of(Stream(stream.paths, stream.wanted)))
         content = {
             "rows": rows,
             "portions": portions.begins,
-            "tables": statistics["tables"],
+            "tables": shown.statistics(stats)["tables"],
             "notices": stream.notices,
             "findings": _findings(stream),
         }

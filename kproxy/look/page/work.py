@@ -42,6 +42,8 @@ RESULTS_AT_ONCE = 2
 SEARCHES_AT_ONCE = 2
 ASKED_SECONDS = 15.0
 """A page that is open asks again before that."""
+LATER_SECONDS = 1.0
+"""What a page shows at the same time it asks for within that."""
 
 
 @attrs.define(eq=False)
@@ -109,7 +111,8 @@ class Searches:
             if text not in self._by_filter and len(self._by_filter) == FILTERS_KEPT:
                 self._forget_one()
             search = self._by_filter[text] = Search(found, size_bytes)
-            self.nursery.start_soon(self._look, search, partial(found.read, self._turns))
+            gives_way = partial(self._gives_way, search)
+            self.nursery.start_soon(self._look, search, partial(found.read, self._turns, gives_way))
         self._by_filter.move_to_end(text)
         search.asked = time.monotonic()
         return search
@@ -132,8 +135,8 @@ class Searches:
         if search is None or not search.stands(size_bytes):
             found = GrowingFindings(self._there(), self._is_searching, self._follow())
             search = self._findings = Search(found, size_bytes)
-            look = partial(found.read, partial(_is_asked, search))
-            self.nursery.start_soon(self._look, search, look)
+            may_read = partial(self._may_read, search)
+            self.nursery.start_soon(self._look, search, partial(found.read, may_read))
         search.asked = time.monotonic()
         return search
 
@@ -145,6 +148,15 @@ class Searches:
         """Return whether somebody waits for a search."""
         asked = [each.found for each in [*self._by_filter.values()] if _is_asked(each)]
         return any(found.is_behind for found in asked)
+
+    def _gives_way(self, search: Search[Any]) -> bool:
+        """Return whether somebody waits for a search that was asked for later than this one."""
+        later = search.asked + LATER_SECONDS
+        asked = (each for each in [*self._by_filter.values()] if _is_asked(each))
+        return any(each.asked > later and each.found.is_behind for each in asked)
+
+    def _may_read(self, search: Search[Any]) -> bool:
+        return _is_asked(search) and not self._gives_way(search)
 
     def _follow(self) -> Follow:
         """Return how far to follow: files may continue a recording that was seen to grow."""

@@ -31,6 +31,7 @@ from kproxy.look.report.summary import report_data, summarized
 from kproxy.look.why.finding import Finding, Subject
 from kproxy.look.why.findings import Findings
 from kproxy.recording.following import Follow
+from kproxy.recording.notices import on_times
 from kproxy.recording.paths import ids, names
 
 
@@ -64,7 +65,7 @@ class _RecordingReading:
         """Take a note of the recording."""
         self.recoveries.note(note)
         self.gaps.note(note)
-        self.findings.history.brokers.note(note)
+        self.findings.history.noted.note(note)
         if self.series is not None:
             self.series.note(note)
 
@@ -93,6 +94,7 @@ class ReportReading:
     """The id of each file's recording, by path."""
     names: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     """Its name, where there are several."""
+    _on_times: list[str] = attrs.field(factory=list[str], init=False)
     _by_recording: dict[str, _RecordingReading] = attrs.field(
         factory=dict[str, _RecordingReading], init=False
     )
@@ -105,6 +107,7 @@ class ReportReading:
         """
         stream = Stream(self.paths, ends=True, on_progress=self.on_progress)
         self.recordings, self.names = ids(stream.recordings), names(stream.recordings)
+        self._on_times = on_times(each.head for each in stream.recordings)
         for each in stream.recordings:
             name, series = self.recordings[str(each.paths[0])], Series.of(each.head)
             followed = Findings(), Recoveries(name), series if self.pictured else None
@@ -151,4 +154,5 @@ class ReportReading:
                     drawn[files, subject] = picture
         data = report_data(self.part, faults, paths, proved=proved)
         data.pictures = drawn
+        data.notices += self._on_times
         return data

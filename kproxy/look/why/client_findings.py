@@ -16,15 +16,17 @@ import attrs
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
 from kproxy.exchange.words.wording import age, count, listed
-from kproxy.history.brokers import STALL_NS, WAITING_MAX, Outages
+from kproxy.history.brokers import STALL_NS, WAITING_MAX
 from kproxy.history.connections import LOGIN, MISTAKE, TLS, Failed
 from kproxy.history.events import DENIED
 from kproxy.history.history import History
+from kproxy.history.noted import Outages
 from kproxy.history.ref import Client, Ref
 from kproxy.look.why.causes.security import permissions
 from kproxy.look.why.causes.table import CAUSES
 from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.sentences import at, clock, named, who
+from kproxy.units import format_bytes
 
 QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
 STALLED = "broker that stood still"
@@ -332,7 +334,7 @@ def stalled_brokers(history: History) -> Iterator[Finding]:
 
 def unreached_brokers(history: History) -> Iterator[Finding]:
     """Find the brokers that could not be reached."""
-    failures, outages = history.connections.unreached, history.brokers.outages
+    failures, outages = history.connections.unreached, history.noted.outages
     for node_id in sorted({*failures, *outages}, key=lambda each: (each is None, each)):
         failed, outage = failures.get(node_id), outages.get(node_id)
         reason, proof, about = outage.reason if outage else "", "kproxy found it out", None
@@ -377,10 +379,42 @@ def _broker(node_id: int | None) -> str:
     return "a bootstrap address" if node_id is None else f"broker {node_id}"
 
 
+def lost_frames(history: History) -> Iterator[Finding]:
+    """Find that the recorder lost something."""
+    lost = history.noted.losses
+    if not lost.reasons:
+        return
+    what = count(lost.frames, "frame") if lost.frames else "what passed"
+    reasons = listed(reason for reason, _ in lost.reasons.most_common(_TOLD_MAX))
+    yield Finding(
+        Harm.LATENCY, "frames lost",
+        f"{what[0].upper()}{what[1:]} ({format_bytes(lost.size_bytes)}) between"
+        f" {clock(lost.from_ns)} and {clock(lost.until_ns)} {'is' if lost.frames == 1 else 'are'}"
+        f" not in the recording: {reasons}.",
+        (), evidence=("Exchanges of that time are missing, or have no answer here.",),
+    )  # fmt: skip
+
+
+def cut_off(history: History) -> Iterator[Finding]:
+    """Find the requests that had no answer when kproxy was stopped."""
+    found, by = history.connections.cut_off, history.noted.stopped_by
+    if found is None:
+        return
+    first, last = found.first, found.last
+    assert isinstance(first, Ref)
+    had = f"{count(found.times, 'request')} had no answer yet, {named(first)} first"
+    yield Finding(
+        Harm.LATENCY, "stop of kproxy",
+        f"kproxy was stopped{' by ' if by else ''}{by} at {clock(last.time_ns)}: {had}.",
+        (first.number,), Subject("number", first.number),
+        evidence=("Their clients did not hear whether brokers did what they asked for.",),
+    )  # fmt: skip
+
+
 @_bounded
 def slow_peers(history: History) -> Iterator[Finding]:
     """Find the brokers and clients that did not take what kproxy sent to them."""
-    for (side, node_id), slow in _most(history.brokers.slow.items(), lambda each: each.times):
+    for (side, node_id), slow in _most(history.noted.slow.items(), lambda each: each.times):
         found = history.connections.get(slow.connection)
         name = _broker(node_id).capitalize()
         if side == "client":

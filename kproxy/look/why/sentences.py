@@ -62,7 +62,8 @@ def ended_by(end: ConnectionEnd) -> str:
     if first is None:
         return f"at {clock(end.time_ns)}; who ended it {NOT_RECORDED}"
     who = "kproxy" if first.side == "proxy" else f"the {first.side}"
-    reason = f": {end.reason}" if end.reason else ""
+    reason = end.reason or ("kproxy was stopped" if first.how == "stopped" else "")
+    reason = f": {reason}" if reason else ""
     return f"at {clock(first.time_ns)}, first by {who} ({first.how}){reason}"
 
 

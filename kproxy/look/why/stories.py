@@ -29,7 +29,7 @@ from kproxy.look.why.topic import topic_story
 from kproxy.look.why.transactional_id import transactional_id_story
 from kproxy.printable import printable
 from kproxy.recording.info import Info
-from kproxy.recording.paths import Parts, by_recording, named
+from kproxy.recording.paths import Parts, by_recording, named, size_of
 
 
 @attrs.frozen
@@ -147,7 +147,7 @@ def story(
         if told and len(found) > 1:
             stories += ["", _heading(each)] if stories else [_heading(each)]
         stories += told
-        done_bytes += sum(path.stat().st_size for path in each.paths)
+        done_bytes += size_of(each.paths)
     return stories, notices
 
 

@@ -73,9 +73,9 @@ class ContextSource:
             TlsError: the files cannot be used.
         """
         self._make = make
-        self._side = side
+        self.side = side
         self._files = files
-        self._log = log
+        self.log = log
         self._lasts_seconds = lasts_seconds
         self._clock = clock
         self._failure = ""
@@ -88,6 +88,11 @@ class ContextSource:
     def context(self) -> ssl.SSLContext:
         """Return the context for a handshake now."""
         return self._context
+
+    def replace(self, other: ContextSource) -> None:
+        """Use the context and the files of another one from here on."""
+        self._make, self._files = other._make, other._files
+        self._states, self._context = other._states, other._context
 
     def check(self, asked: bool = False) -> Checked | None:
         """Load the files if they have changed, are due, or if somebody `asked`; otherwise return
@@ -107,15 +112,15 @@ class ContextSource:
         if checked.context is None:
             self._due = self._clock() + _RETRY_SECONDS
             if checked.asked or checked.failure != self._failure:
-                what = f"TLS {self._side} goes on with the files from before"
-                self._log(warning(f"{what}: {checked.failure}"))
+                what = f"TLS {self.side} goes on with the files from before"
+                self.log(warning(f"{what}: {checked.failure}"))
         else:
             self._due = self._clock() + self._lasts_seconds
             self._context = checked.context
-            files = f"files of TLS {self._side}"
+            files = f"files of TLS {self.side}"
             what = f"{files} have changed and are" if new_files else "a renewed certificate is"
             what = f"{files} are loaded again and" if checked.asked else what
-            self._log(f"{what} in use")
+            self.log(f"{what} in use")
         self._failure = checked.failure
 
     def _file_states(self) -> _FileStates:

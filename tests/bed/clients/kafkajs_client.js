@@ -214,6 +214,7 @@ async function main() {
   await zstd.init()
   const kafka = new Kafka({ clientId: 'kafkajs', brokers: bootstrap.split(','),
     reauthenticationThreshold: 500, // by default 10 s before the end; sessions here last 2 s
+    connectionTimeout: 10000, // by default 1 s, which a busy machine may need for TLS
     logLevel: logLevel.ERROR, ...job.config, ssl: withFiles(job.config.ssl),
     sasl: withToken(job.config.sasl) })
   const all = { connect, create, produce, steady, group, transactions, admin: administer }

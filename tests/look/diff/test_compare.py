@@ -9,8 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.look.diff.compare import compare
+from kproxy.look.diff.compare import MEANING, compare
+from kproxy.look.diff.lines import lines
+from kproxy.look.diff.records import AFTER, BEFORE, UnmatchedRecords
+from kproxy.look.lines.meaning import RecordingMeaning
+from kproxy.look.report.significance import latency_of, worst
+from kproxy.replay import ignored
 from kproxy.replay.compared import Difference
+from kproxy.replay.ignored import Ignored
 from tests.replay.test_all_aspects import (
     APPS,
     CHANGES,
@@ -24,6 +30,7 @@ from tests.replay.test_all_aspects import (
     run,
     shown,
 )
+from tests.replay.test_compared import Did
 from tests.versions import ALL
 
 
@@ -72,3 +79,81 @@ def test_a_change_is_named_and_nothing_else(app: list[Step], change: tuple[int, 
     assert bool(apis(then) != apis(now)) == bool(told(found, "apis"))
     others = [each for each in found if "compression" not in each.subject]  # UNREAD is no gzip
     assert not told(others, "requests", "errors", "faults", "latency", "settings")
+    if not told(found, *MEANING):
+        assert text_of(then) == text_of(now), "git diff shows nothing else"
+
+
+def text_of(exchanges: Iterable[Exchange]) -> list[str]:
+    """The lines that `git diff` compares, in whatever order."""
+    meaning = RecordingMeaning()
+    for exchange in exchanges:
+        meaning.add(exchange)
+    return sorted(meaning.lines())
+
+
+def shown_lines(before: Did, after: Did, *ignore: str) -> list[str]:
+    """What `kproxy diff` prints."""
+    return [*lines(compare(before.exchanges, after.exchanges, ignored.parse(ignore)))]
+
+
+ORDERS = "records: topic orders, produced by app"
+
+
+def test_records_differ_by_field() -> None:
+    then = Did().wrote('{"id": 1, "at": 5}', '{"id": 2, "at": 6}', "other")
+    now = Did().wrote('{"id": 1, "at": 7}', '{"id": 3, "at": 8}', '{"new": 1}', "other")
+    assert shown_lines(then, now, "json:at") == [
+        ORDERS,
+        "  value.id of key 'k'",
+        "  - 2",
+        "  + 3",
+        '  + [0] k → {"new": 1}',
+    ]
+    assert shown_lines(then, then, "json:at") == []
+    assert "  value.at of key 'k'" in shown_lines(then, now)
+
+
+def test_a_record_of_a_key_in_another_partition_or_order_differs() -> None:
+    one = Did().wrote("a", "b")
+    assert shown_lines(one, Did().wrote("b", "a"))[:2] == [
+        "order: topic orders, produced by app",
+        "  key 'k'",
+    ]
+    there = Did().wrote("a", "b", partition=1)
+    assert "  partition of key 'k'" in shown_lines(one, there)
+    assert shown_lines(one, there, "partition") == []
+
+
+def test_what_was_there_before_and_what_consumers_got() -> None:
+    found = Did().read("a", "b")
+    assert shown_lines(found, Did().read("a", "c"))[0] == "records: topic orders, there before"
+    then = Did().wrote("a", "b").read("a", "b")
+    assert shown_lines(then, Did().wrote("a", "b").read("a")) == [
+        "consumed: topic orders, consumed",
+        "  - [0] k → b",
+    ]
+    changed_too = Did().wrote("a", "c").read("a", "c")
+    assert shown_lines(then, changed_too)[0] == ORDERS
+    assert "consumed" not in told(compare(then.exchanges, changed_too.exchanges), "consumed")
+
+
+def test_of_many_differences_the_number_is_told() -> None:
+    then, now = Did().wrote(*"abc"), Did().wrote(*map(str, range(100)))
+    assert shown_lines(then, now)[-1] == "  … and 80 more: only in the second 80 (--json has all)"
+    unmatched = UnmatchedRecords(Ignored(), room_bytes=0)
+    for side, did in ((BEFORE, then), (AFTER, now)):
+        for record in (each for exchange in did.exchanges for each in exchange.records):
+            unmatched.add(side, "app", record)
+    assert [*lines([*unmatched.differences({})])] == [
+        ORDERS,
+        "  - 3 records more, which were not kept",
+        "  + 100 records more, which were not kept",
+    ]
+
+
+def test_a_latency_differs_if_it_is_much_and_no_chance() -> None:
+    quick, slow = {64: 500, 70: 30}, {200: 500, 210: 30}
+    assert worst(latency_of(slow, quick), 2.0) in ("p50", "p95", "p99")
+    assert worst(latency_of(quick, slow), 2.0) and not worst(latency_of(quick, slow), 2.0, False)
+    assert worst(latency_of(quick, quick), 1.0) is None
+    assert worst(latency_of({74: 530}, quick), 2.0) is None, "it is not much"

@@ -20,6 +20,7 @@ import pytest
 import kproxy
 from kproxy.cli import main
 from kproxy.exchange import notes
+from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import EVENTS, FAULTED, ExchangeRow, Frame, Note
 from kproxy.exchange.filter import parse
 from kproxy.look.lines import meaning
@@ -35,7 +36,7 @@ from kproxy.wire.payloads.schemas import Schema, note_of
 from kproxy.wire.protocol import messages
 from tests.exchange.batches import batch
 from tests.exchange.bodies import produce_request, produce_response
-from tests.exchange.making import MS, START_NS, request, response, token
+from tests.exchange.making import MS, START_NS, request, response, token, unanswered
 from tests.recording.making import SETTINGS, write
 
 AT = START_NS + 50 * MS
@@ -84,6 +85,14 @@ def lines(note: Note, folder: Path) -> str:
 def found(note: Note, folder: Path) -> str:
     """What `kproxy why` finds."""
     return " ".join(each.whole for each in findings(light_data([recorded(folder, note)])))
+
+
+def cut_off(note: Note, folder: Path) -> str:
+    """The same, of a request that has no answer when kproxy ends."""
+    closed = notes.closed(1, AT, ABOUT, "stopped", "", None, [SideEnd("proxy", "stopped", AT)])
+    asked = traffic()[0]
+    given = [asked, unanswered(asked), note, closed]
+    return " ".join(each.whole for each in findings(light_data([recorded(folder, *given)])))
 
 
 def ends(note: Note, folder: Path) -> str:
@@ -194,6 +203,7 @@ ROWS = {
     "stood_still": Row(
         notes.stood_still(AT - MS * 7000, AT), noticed, "stood still for 7.0 s", True
     ),
+    "stopped": Row(notes.stopped(AT, "SIGTERM"), cut_off, "kproxy was stopped by SIGTERM at 22:13"),
     "clock_step": Row(
         notes.clock_step(AT, -3_600_000 * MS), noticed, "was set by -3600.0 s at", True
     ),
@@ -220,6 +230,11 @@ ROWS = {
     ),
     "copied": Row(notes.copied(AT, "b.mcap", "a.mcap"), noticed, "b.mcap is a copy of a.mcap"),
     "gone": Row(notes.gone(AT, "b.mcap"), noticed, "b.mcap was removed before it was read"),
+    "all_removed": Row(
+        notes.all_removed(AT, 2, 12, "--keep 2"),
+        noticed,
+        "2 earlier recordings were removed by --keep",
+    ),
     "unread": Row(
         notes.unread(AT, "x.mcap", ["#7", "#9"]),
         noticed,

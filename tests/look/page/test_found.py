@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from unittest.mock import Mock
@@ -14,6 +15,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.look.page.found import ConnectionCounts, MatchingExchanges
 from kproxy.look.page.shown import lanes
+from kproxy.look.page.work import Search, Searches
 from tests.bed import needs
 
 FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
@@ -87,6 +89,30 @@ def test_a_pass_lets_others_read_meanwhile_and_ends_when_nobody_asks() -> None:
 
     found.read(Turn())
     assert not found.done and seen == sorted(seen) and 0 < seen[-1] == len(found)
+
+
+def test_a_pass_rests_while_another_goes_before_it() -> None:
+    found, seen = MatchingExchanges([FORMATS, DEMO]), list[int]()
+
+    def gives_way() -> bool:
+        seen.append(len(found))
+        return 3 <= len(seen) <= 5
+
+    found.read(gives_way=gives_way)
+    assert found.done and seen[2] == seen[5] < seen[-1]
+
+
+def test_what_was_asked_for_last_is_searched_first_until_all_of_it_is_found() -> None:
+    searches = Searches([DEMO], Mock(), print)
+    now = time.monotonic()
+    old, new = (Search(MatchingExchanges([DEMO]), 0, now - ago) for ago in (5, 0))
+    searches._by_filter |= {"": old, "is:error": new}
+    assert searches._gives_way(old) and not searches._gives_way(new)
+    old.asked = now - 0.5  # two pages
+    assert not searches._gives_way(old)
+    old.asked = now - 5
+    new.found.read()
+    assert not searches._gives_way(old)
 
 
 def test_connections_are_ordered_by_broker_and_those_to_bootstrap_addresses_come_first() -> None:

@@ -25,7 +25,7 @@ def found(traffic: Traffic, tmp_path, kind: str = "") -> list[Finding]:
 def found_in(path, kind: str = "") -> list[Finding]:
     findings = Findings()
     source = StorySource([path], lambda done: None)
-    for item in source.read(parse(""), findings.history.brokers.note):
+    for item in source.read(parse(""), findings.history.noted.note):
         findings.add(item)
     return [each for each in findings.found() if not kind or each.kind == kind]
 

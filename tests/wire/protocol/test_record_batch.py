@@ -28,6 +28,7 @@ from kproxy.wire.protocol.records import (
     encode_batch,
     rebase,
 )
+from tests.versions import some
 from tests.wire.protocol.making import records_plain
 
 MIB = 1 << 20
@@ -44,6 +45,8 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     for magic in (0, 1, 2)
     for codec in CODECS
 }
+
+NEWEST = [name for name in MAKERS if name.startswith("2")]
 
 
 def total(data: bytes) -> None:
@@ -177,7 +180,7 @@ def test_every_truncation(name):
             assert is_sound(shorter) == (size in ends[:1])
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", some(list(MAKERS), ["0-gzip", "1-lz4", *NEWEST]))
 def test_every_bit_flipped(name):
     """Where a checksum covers it, it is said."""
     data = MAKERS[name]()

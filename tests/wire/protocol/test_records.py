@@ -27,7 +27,7 @@ from kproxy.wire.protocol.records import (
     end_transaction_marker,
     rebase,
 )
-from tests.wire.protocol.making import records_plain
+from tests.wire.protocol.making import few, records_plain
 
 NOW = 1_700_000_000_000
 
@@ -210,6 +210,7 @@ def record_lists(draw: st.DrawFn, magic: int, min_size: int = 0) -> list[Record]
 
 
 @pytest.mark.parametrize(("magic", "codec"), WRITABLE)
+@few(4)
 @given(data=st.data())
 def test_others_read_what_we_write(magic, codec, data):
     records = data.draw(record_lists(magic, min_size=1))
@@ -221,6 +222,7 @@ def test_others_read_what_we_write(magic, codec, data):
 
 
 @pytest.mark.parametrize(("magic", "codec"), WRITABLE)
+@few(4)
 @given(data=st.data())
 def test_we_read_what_others_write(magic, codec, data):
     records = from_zero(data.draw(record_lists(magic, min_size=1)))

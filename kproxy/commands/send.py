@@ -1,0 +1,149 @@
+"""`kproxy send`: a recording as the clients of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kproxy.addresses import parse_brokers
+from kproxy.commands import options as kinds
+from kproxy.commands.options import declare
+from kproxy.commands.output import code_of, fail
+from kproxy.commands.replay import timing
+from kproxy.commands.run import cluster, credentials_of
+from kproxy.commands.tls import add_broker_tls_options
+from kproxy.printable import printable
+
+if TYPE_CHECKING:
+    from kproxy.exchange.entries import Note
+    from kproxy.net.sender import Sent
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.description = (
+        "Send the requests of recordings to a cluster, each connection as a client, and compare"
+        " what it answers."
+    )
+    parser.epilog = (
+        "Differences are shown as a table, and make the exit code 1; 0: there are none; 2: nothing"
+        " was sent, because the command line is wrong. What changes the cluster is not sent"
+        " without --allow-admin; nothing is sent to the cluster of the recording without"
+        " --same-cluster."
+    )
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=kinds.local_file,
+        help="recordings, or folders of them",
+    )
+    declare(
+        parser.add_argument_group("where to").add_argument,
+        """
+        --bootstrap HOST:PORT[,…]  brokers of the cluster to begin with, tried in turn (port 9092 if
+            none is given)
+        --config FILE  properties of a client, Java's or librdkafka's: where the cluster is, TLS to
+            it, and credentials for it
+        --topic-prefix TEXT  send everything to topics whose names begin with this
+        --group-prefix TEXT  the same for groups and transactional ids
+        """,
+        bootstrap=parse_brokers,
+        topic_prefix=str,
+        group_prefix=str,
+    )
+    declare(
+        parser.add_argument_group("what is sent").add_argument,
+        """
+        --timing recorded|fast|FACTOR = recorded  when: as in the recording, at once when nothing
+            holds a request back, or at so many times the recorded times (default %(default)s)
+        --allow-admin  send what changes the cluster, too: topics, configs, ACLs, …
+        --create-topics  create the topics that the cluster lacks
+        --same-cluster  send to the cluster that was recorded
+        --repeat N = 1  send the conversation so many times (default %(default)s)
+        --clients N = 1  send so many copies of it at the same time, each with names of its own
+            for clients, groups and transactional ids (default %(default)s)
+        --record FILE  record the new conversation; never overwritten
+        """,
+        timing=timing,
+        record=kinds.new_recording,
+    )
+    add_broker_tls_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    import trio
+
+    from kproxy import recording
+    from kproxy.look.lines.progress import Progress, reading
+    from kproxy.look.lines.sent import ended, figures, lines
+    from kproxy.look.lines.stream import Stream
+    from kproxy.net.sending import NotSent, SendOptions, send
+    from kproxy.net.tls.settings import TlsError
+    from kproxy.recording import RecordingError
+    from kproxy.send.order import SendItem, ahead, items
+    from kproxy.send.planned import SendPlan
+    from kproxy.send.substitution import Renaming
+
+    bootstrap, tls, login = cluster(options, _say)
+    settings = SendOptions(
+        bootstrap,
+        tls,
+        credentials_of(options, login, bootstrap[0][0], _say),
+        Renaming(options.topic_prefix or "", options.group_prefix or ""),
+        options.timing,
+        options.allow_admin,
+        options.create_topics,
+        options.same_cluster,
+        options.repeat,
+        options.clients,
+        options.record,
+    )
+
+    def read() -> Iterator[SendItem]:
+        notes: list[Note] = []
+        return ahead(items(recording.read(options.files, told=notes.append), notes))
+
+    try:
+        with reading("send", options.files) as bar:
+            plan = SendPlan()
+            for exchange in Stream(options.files, on_progress=bar.update).exchanges():
+                plan.take(exchange, options.allow_admin)
+        for line in _announced(plan.admin, options.allow_admin):
+            _say(line)
+        total = plan.requests * options.repeat * options.clients
+        with Progress("send", total) as bar:
+
+            def look(sent: Sent) -> None:
+                bar.update(sent.requests, figures(sent))
+
+            sent = trio.run(send, settings, plan, read, _say, look)
+    except (NotSent, TlsError) as error:
+        return fail(f"kproxy send: {error}", 2)
+    except RecordingError as error:
+        return fail(f"kproxy send: {error}", code_of(error))
+    except FileExistsError as error:
+        what = f"{error.filename} exists and is not overwritten; give another --record"
+        return fail(f"kproxy send: {what}", 2)
+    except OSError as error:
+        return fail(f"kproxy send: {error.filename or 'recording'}: {error.strerror or error}")
+    if not sent.ended or sent.requests:
+        for line in lines(sent):
+            print(line)
+    return fail(f"kproxy send: {ended(sent, total)}") if sent.ended else int(bool(sent.differences))
+
+
+def _say(line: str) -> None:
+    print(printable(f"kproxy: {line}"), file=sys.stderr)
+
+
+def _announced(admin: Counter[str], allowed: bool) -> Iterator[str]:
+    """Yield what changes the cluster, before it is sent or not."""
+    if admin:
+        apis = ", ".join(f"{api} ×{times}" for api, times in admin.most_common())
+        what = "sends" if allowed else "does not send, without --allow-admin,"
+        yield f"{what} what changes the cluster: {apis}"

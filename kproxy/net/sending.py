@@ -1,0 +1,218 @@
+"""Send a recording from the first request to the last: look at the cluster, send, complete.
+
+::
+
+    begin: is it another cluster, does it have the topics ─▶ conversations, side by side ─▶ Sent
+                                                                  │ frames, notes
+                                                                  ▼
+                                                          recorder, if it is recorded
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from kproxy import __version__
+from kproxy.net.clock import Clock
+from kproxy.net.conversation import SentConversation
+from kproxy.net.descriptors import raise_limit
+from kproxy.net.recorder import Recorder
+from kproxy.net.running import ending_signals
+from kproxy.net.security import security
+from kproxy.net.sender import AGAIN_SECONDS, PASSES_SECONDS, ClusterGone, Sender, Sent
+from kproxy.net.tls.credentials import Credentials
+from kproxy.net.tls.settings import BrokerTls
+from kproxy.proxy.actions import Address
+from kproxy.recording.files import make_folder
+from kproxy.recording.rotation import Recording
+from kproxy.send.order import SendItem
+from kproxy.send.planned import SendPlan, creations
+from kproxy.send.substitution import Renaming
+from kproxy.wire.protocol import api_key, error_name, schema
+from kproxy.wire.protocol.codes import NONE, TOPIC_ALREADY_EXISTS
+
+_LOOK_SECONDS = 0.1
+_DESCRIPTORS = 10_000
+
+
+class NotSent(Exception):
+    """Nothing is sent, because of how things are; the text says why."""
+
+    exit_code = 2
+
+
+@attrs.frozen
+class SendOptions:
+    """The options of `kproxy send`."""
+
+    bootstrap: Sequence[Address]
+    broker_tls: BrokerTls | None = None
+    credentials: Credentials | None = None
+    renaming: Renaming = attrs.field(factory=Renaming)
+    factor: float = 1.0
+    """Of the recorded times; 0: at once."""
+    allow_admin: bool = False
+    create_topics: bool = False
+    same_cluster: bool = False
+    repeat: int = 1
+    clients: int = 1
+    record_path: Path | None = None
+
+    @property
+    def is_load(self) -> bool:
+        """True if there are copies, whose records mix: only errors are compared then."""
+        return self.repeat * self.clients > 1
+
+    def renamings(self, client: int) -> Iterator[Renaming]:
+        """Yield the names of each copy that a client sends, one after the other."""
+        for time in range(self.repeat):
+            suffix = f"-{client + 1}-{time + 1}" if self.is_load else ""
+            yield attrs.evolve(self.renaming, suffix=suffix)
+
+
+async def send(
+    options: SendOptions,
+    plan: SendPlan,
+    read: Callable[[], Iterable[SendItem]],
+    log: Callable[[str], None],
+    look: Callable[[Sent], None],
+) -> Sent:
+    """Send what `read` gives, as often as the options say; `look` sees the figures grow.
+
+    Raises:
+        NotSent: nothing was sent.
+        TlsError, RecordingError, OSError.
+    """
+    raise_limit(_DESCRIPTORS)
+    secure = security(options.broker_tls, None, (), log, options.credentials)
+    clock = Clock()
+    failure: BaseException | None = None
+    async with _recording(options.record_path, clock, log) as recorder:
+        emit = None if recorder is None else recorder.put
+        sender = Sender(options.bootstrap, secure, emit, clock)
+        sent = sender.sent
+        try:
+            with ending_signals() as signals:
+                async with trio.open_nursery() as nursery:
+                    sender.nursery = nursery
+                    for task in (
+                        *secure.tasks,
+                        partial(_until_signal, signals, sent, nursery.cancel_scope),
+                        partial(_look, look, sent),
+                    ):
+                        nursery.start_soon(task)
+                    await _begin(sender, options, plan, log)
+                    sent.began = trio.current_time()
+                    async with trio.open_nursery() as copies:
+                        for client in range(options.clients):
+                            copies.start_soon(_send_copies, sender, options, client, read)
+                    nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            failure = _first(group)
+        sent.seconds = trio.current_time() - sent.began if sent.began else 0.0
+    if isinstance(failure, ClusterGone):
+        sent.ended = str(failure)
+    elif failure is not None:
+        raise failure from None
+    return sent
+
+
+async def _send_copies(
+    sender: Sender, options: SendOptions, client: int, read: Callable[[], Iterable[SendItem]]
+) -> None:
+    for renaming in options.renamings(client):
+        copy = SentConversation(
+            sender, renaming, options.factor, options.allow_admin, not options.is_load
+        )
+        await copy.run(read())
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _until_signal(signals: AsyncIterator[int], sent: Sent, scope: trio.CancelScope) -> None:
+    async for _ in signals:
+        sent.ended = "stopped by a signal"
+        scope.cancel()
+        return
+
+
+async def _look(look: Callable[[Sent], None], sent: Sent) -> None:
+    while True:
+        await trio.sleep(_LOOK_SECONDS)
+        if sent.began:
+            sent.seconds = trio.current_time() - sent.began
+            look(sent)
+
+
+async def _begin(
+    sender: Sender, options: SendOptions, plan: SendPlan, log: Callable[[str], None]
+) -> None:
+    """Look at the cluster before anything is sent.
+
+    Raises: NotSent, ClusterGone.
+    """
+    renamed = {options.renaming.topic(name): count for name, count in plan.topics.items()}
+    await sender.begin(renamed)
+    if plan.is_of(sender.cluster, options.bootstrap) and not options.same_cluster:
+        what = "this is the cluster of the recording"
+        raise NotSent(f"{what}: give another --bootstrap, or --same-cluster to send to it")
+    created = {options.renaming.topic(name) for name in plan.created if options.allow_admin}
+    missing = {
+        name: count
+        for name, count in renamed.items()
+        if name not in sender.cluster.topic_ids and name not in created
+    }
+    if missing and options.create_topics:
+        await _create(sender, missing)
+    elif missing:
+        names = ", ".join(sorted(missing)[:5]) + (", …" if len(missing) > 5 else "")
+        log(f"the cluster lacks topics of the recording: {names} (--create-topics creates them)")
+
+
+async def _create(sender: Sender, topics: dict[str, int]) -> None:
+    """Create topics, and wait until they have leaders.
+
+    Raises: NotSent, ClusterGone.
+    """
+    for body in creations(topics):
+        answer = await sender.ask(api_key("CreateTopics") or 0, None, body)
+        for each in answer.topics:
+            if each.error_code not in (NONE, TOPIC_ALREADY_EXISTS):
+                why = each.error_message or error_name(each.error_code)
+                raise NotSent(f"--create-topics: {each.name}: {why}")
+    with trio.move_on_after(PASSES_SECONDS):
+        while missing := topics.keys() - {topic for topic, _ in sender.cluster.leaders}:
+            await sender.learn_topics(missing)
+            await trio.sleep(AGAIN_SECONDS)
+
+
+@asynccontextmanager
+async def _recording(
+    path: Path | None, clock: Clock, log: Callable[[str], None]
+) -> AsyncGenerator[Recorder | None]:
+    """Record what is sent and answered, if it is to be."""
+    if path is None:
+        yield None
+        return
+    make_folder(path.parent)
+    recording = Recording(
+        path, start_ns=clock(), schema_id=schema.schema_id(), library_version=__version__, log=log
+    )
+    recorder = Recorder(recording, log, lossless=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        try:
+            yield recorder
+        finally:
+            nursery.cancel_scope.cancel()
+    await recorder.finish()

@@ -1,0 +1,343 @@
+"""Recorded responses and new ones, compared by what the client would have seen.
+
+::
+
+    recorded response ─ Substitution.put_in ─▶ as this cluster would say it ─┐
+                                                                             ├─▶ Deviation …
+    new response ────────────────────────────────────────────────────────────┘
+
+What a cluster decides for itself (`_OWN`, ids of brokers) is left out, and so is what it has
+besides: other topics, more versions. Of errors that pass by themselves, which a client answers by
+asking again, those of the recording need not come again. Records are compared one by one, at the
+offsets that they have now (`Fetched`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import attrs
+
+from kproxy.exchange import embedded, meanings
+from kproxy.exchange.entities import partition_of, topic_of
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.meanings import ERROR, PREDICATES, RECORDS
+from kproxy.replay.differences import cut_to_difference
+from kproxy.send.substitution import Offsets, Where
+from kproxy.wire.protocol import error_name, is_retriable, records, schema
+from kproxy.wire.protocol.codes import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    INVALID_FETCH_SESSION_EPOCH,
+    MEMBER_ID_REQUIRED,
+    NONE,
+    REBALANCE_IN_PROGRESS,
+    UNSUPPORTED_VERSION,
+)
+from kproxy.wire.protocol.record_batch import BATCH_HEADER, Batch, Record
+from kproxy.wire.protocol.schema import Field
+from kproxy.wire.protocol.select import select_of
+
+_CHANCE = "as time, load and chance have it"
+_PLACE = "where the cluster keeps something"
+_GROUP = "what the group was like at the time"
+_ITSELF = "what the broker says of itself"
+_OWN = {
+    "throttle_time_ms": _CHANCE,
+    "error_message": "the broker's own words for an error",
+    "log_append_time_ms": _CHANCE,
+    "timestamp": _CHANCE,
+    "max_timestamp": _CHANCE,
+    "session_id": _CHANCE,
+    "session_lifetime_ms": _CHANCE,
+    "acquisition_lock_timeout_ms": _ITSELF,
+    "heartbeat_interval_ms": _ITSELF,
+    "cluster_id": _PLACE,
+    "host": _PLACE,
+    "port": _PLACE,
+    "rack": _PLACE,
+    "brokers": _PLACE,
+    "node_endpoints": _PLACE,
+    "topic_id": _PLACE,
+    "leader": _GROUP,
+    "members": _GROUP,
+    "member_id": _GROUP,
+    "assignment_epoch": _GROUP,
+    "group_epoch": _GROUP,
+    "group_state": _GROUP,
+    "state_filter": _GROUP,
+    "target_assignment": _GROUP,
+    "status": _GROUP,
+    "client_id": _GROUP,
+    "client_host": _GROUP,
+    "transaction_state": _CHANCE,
+    "synonyms": _ITSELF,
+    "documentation": _ITSELF,
+    "config_source": _ITSELF,
+    "topic_authorized_operations": _ITSELF,
+    "cluster_authorized_operations": _ITSELF,
+    "authorized_operations": _ITSELF,
+    "records": "compared one by one",
+}
+"""Fields of responses that are not compared, and why."""
+_ERRORS_ONLY = frozenset(
+    (
+        *("ApiVersions", "DescribeCluster", "DescribeLogDirs", "DescribeQuorum", "FindCoordinator"),
+        *("DescribeAcls", "DescribeClientQuotas", "DescribeUserScramCredentials"),
+        *("DescribeProducers", "ListConfigResources", "ListGroups", "ListPartitionReassignments"),
+        *("ElectLeaders", "ListOffsets", "ListTransactions", "OffsetForLeaderEpoch"),
+        *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"),
+    )
+)
+"""APIs of whose responses only errors are compared: the rest is the cluster's own."""
+_PASSING = frozenset(
+    (
+        MEMBER_ID_REQUIRED,
+        REBALANCE_IN_PROGRESS,
+        FETCH_SESSION_ID_NOT_FOUND,
+        INVALID_FETCH_SESSION_EPOCH,
+        UNSUPPORTED_VERSION,
+    )
+)
+"""Errors by which clients and brokers come to terms, besides those after which clients ask again.
+UNSUPPORTED_VERSION: it is sent in a version that the broker knows."""
+_COUNTED = frozenset(("MetadataResponse", "DescribeTopicPartitionsResponse"))
+_BROKER_CONFIGS = (4, 8)
+_SHOWN_MAX = 120
+
+
+class Deviation(NamedTuple):
+    """A difference between a recorded response and the new one; equal ones are counted."""
+
+    api: str
+    what: str
+    """What differs: the topic, the field."""
+    recorded: str
+    now: str
+
+
+def passes(code: int) -> bool:
+    """Return whether an error passes by itself, or is part of coming to terms."""
+    return code in _PASSING or is_retriable(code)
+
+
+def errors(body: Any) -> set[int]:
+    """Return the codes of the errors in a response."""
+    return {code for code in meanings.fields_in_body(type(body), ERROR).values(body) if code}
+
+
+def is_to_be_sent_again(recorded: Any, new: Any) -> bool:
+    """Return whether a client would ask again: an error that passes, and the recording had got
+    beyond it."""
+    again = {code for code in errors(new) if is_retriable(code)}
+    return bool(again - errors(recorded) - _PASSING)
+
+
+def differences(exchange: Exchange, then: Any, now: Any, version: int) -> Iterator[Deviation]:
+    """Yield the differences of a response from the recorded one, which has this cluster's names and
+    ids already. What this version does not have is not compared."""
+    if any(passes(code) for code in errors(then)):
+        return  # what would have come without it is not known
+    api, fields = exchange.api or "", schema.named(type(then).__name__).fields
+    asks_all = api == "Metadata" and not getattr(exchange.request, "topics", None)
+    for what, *pair in _walk(fields, then, now, version, "", asks_all or api in _ERRORS_ONLY):
+        yield Deviation(api, what, *cut_to_difference(*map(str, pair)))
+
+
+_Found = Iterator[tuple[str, Any, Any]]
+
+
+def _walk(
+    fields: tuple[Field, ...], then: Any, now: Any, version: int, path: str, errors_only: bool
+) -> _Found:
+    is_error = PREDICATES[ERROR]
+    if getattr(then, "resource_type", None) in _BROKER_CONFIGS:
+        return
+    for field in fields:
+        if is_error(field, fields) and not field.is_array:
+            pair = getattr(then, field.name), getattr(now, field.name)
+            if pair[0] != pair[1]:
+                if pair[1] != REBALANCE_IN_PROGRESS or "Heartbeat" not in type(then).__name__:
+                    yield path or "error", error_name(pair[0]), error_name(pair[1])
+                return
+            if pair[0] != NONE:
+                return
+    for field in fields:
+        if _is_own(field) or version not in field.versions:
+            continue
+        pair = getattr(then, field.name), getattr(now, field.name)
+        if field.fields:
+            yield from _structs(field, *pair, version, path, errors_only, then)
+        elif not errors_only and not is_error(field, fields) and pair[0] != pair[1]:
+            if field.name in _EMBEDDED:
+                pair = _assigned(pair[0]), _assigned(pair[1])
+            if field.is_array:
+                pair = sorted(pair[0] or ()), sorted(pair[1] or ())
+            if pair[0] != pair[1]:
+                yield f"{path} {field.name}".strip(), pair[0], pair[1]
+
+
+def _structs(
+    field: Field,
+    then: Any,
+    now: Any,
+    version: int,
+    path: str,
+    errors_only: bool,
+    around: Any,
+) -> _Found:
+    if not field.is_array:
+        if then is not None and now is not None:
+            yield from _walk(field.fields, then, now, version, path, errors_only)
+        return
+    here = {_key(each): each for each in now or ()}
+    for index, each in enumerate(then or ()):
+        key = _key(each)
+        found = here.get(key) if key is not None else None
+        if found is None and key is None and index < len(now or ()):
+            found = now[index]
+        name = _place(path, key)
+        if found is not None:
+            yield from _walk(field.fields, each, found, version, name, errors_only)
+        elif not errors_only:
+            yield name, "is there", "is not there"
+    if type(around).__qualname__.partition(".")[0] in _COUNTED and field.name == "partitions":
+        if len(then or ()) < len(now or ()):
+            yield f"{path} partitions", len(then or ()), len(now or ())
+
+
+def _place(path: str, key: Any) -> str:
+    if isinstance(key, int) and path:
+        return f"{path}[{key}]"
+    return f"{path} {key}".strip() if key is not None else path
+
+
+def _key(element: Any) -> Any:
+    """Return what tells an element of an array from the others."""
+    for name in _KEYS:
+        value = getattr(element, name, None)
+        if value not in (None, "", schema.NO_UUID):
+            return value
+    number = partition_of(element)
+    return None if number < 0 else number
+
+
+_KEYS = ("name", "topic", "topic_name", "group_id", "key", "resource_name", "member_id")
+_EMBEDDED = ("assignment", "member_assignment")
+
+
+def _assigned(data: Any) -> Any:
+    """Return the partitions of an assignment, sorted."""
+    found = embedded.assignment(data) if isinstance(data, bytes) else None
+    if found is None:
+        return data
+    return sorted((each.topic, sorted(each.partitions)) for each in found.assigned_partitions)
+
+
+@functools.cache
+def _is_own(field: Field) -> bool:
+    if field.name in _OWN or field.entity in ("brokerId", "producerId"):
+        return True
+    if field.name == "committed_offset":
+        return False
+    own = ("epoch", "offset", "watermark", "generation_id", "producer_id", "_time_ms")
+    return field.name.endswith(own)
+
+
+# ---- records
+
+
+@attrs.define(eq=False)
+class Fetched:
+    """The records of a partition that a recorded Fetch has, and those that came of it now: it is
+    sent again until they are there."""
+
+    recorded: list[Batch]
+    new: list[Batch] = attrs.field(factory=list, init=False)
+    end: int = 0
+    """The new offset behind what has come."""
+
+    def is_complete(self, offsets: Offsets) -> bool:
+        """Return whether all that the recording has could have come."""
+        return self.end > offsets(_last_offset(self.recorded[-1]))
+
+    def take(self, batches: list[Batch]) -> None:
+        """Take the batches of a new response."""
+        for batch in batches:
+            if _last_offset(batch) >= self.end:
+                self.new.append(batch)
+                self.end = _last_offset(batch) + 1
+
+    def differences(self, where: Where, offsets: Offsets) -> Iterator[Deviation]:
+        """Yield what the client would have seen otherwise."""
+        here = {batch.base_offset: batch for batch in self.new}
+        by_offset: dict[int, Record] | None = None
+        lacking: list[int] = []
+        name = f"{where[0]}[{where[1]}]"
+        for batch in self.recorded:
+            same = here.get(offsets(batch.base_offset))
+            if same is not None and _content(same) == _content(batch):
+                continue
+            if by_offset is None:
+                by_offset = {each.offset: each for one in self.new for each in one.records}
+            for record in batch.records:
+                if (now := by_offset.get(offsets(record.offset))) is None:
+                    lacking.append(record.offset)
+                elif _seen(now) != _seen(record):
+                    what = f"{name} record at {record.offset}"
+                    pair = cut_to_difference(str(_seen(record)), str(_seen(now)))
+                    yield Deviation("Fetch", what, *pair)
+        if lacking:
+            yield Deviation("Fetch", f"{name} records", f"{len(lacking)} came", "did not come")
+
+
+def _last_offset(batch: Batch) -> int:
+    return batch.offset + (batch.last_offset_delta if batch.magic == 2 else 0)
+
+
+def _content(batch: Batch) -> tuple[int, Any]:
+    size = BATCH_HEADER.size
+    return batch.attributes, batch.raw[size:] if batch.magic == 2 else batch.raw
+
+
+def _seen(record: Record) -> tuple[Any, ...]:
+    return record.key, record.value, record.headers
+
+
+def fetched(body: Any, names: Any) -> dict[Where, list[Batch]]:
+    """Return the batches of a Fetch response that clients see, by partition: those of transactions
+    too, but no markers."""
+    found: dict[Where, list[Batch]] = {}
+    for _, data, within in select_of(type(body), PREDICATES[RECORDS]).found(body):
+        batches = [each for each in records.batches(data) if not each.control]
+        if batches:
+            found[topic_of(within, names), partition_of(within[-1])] = batches
+    return found
+
+
+# ---- offsets
+
+AS_RECORDED = Offsets()
+"""The offsets of a partition of which no pair is known."""
+
+
+def offsets(body: Any, names: Any) -> dict[Where, int]:
+    """Return the first offsets in a Produce response, or the offsets in one of ListOffsets."""
+    found = select_of(type(body), _is_told_offset).found(body)
+    return {
+        (topic_of(within, names), partition_of(within[-1])): value for _, value, within in found
+    }
+
+
+def _is_told_offset(field: Field, beside: tuple[Field, ...]) -> bool:
+    return field.name in ("base_offset", "offset") and field.type == "int64"
+
+
+def produced(body: Any, names: Any) -> dict[Where, int]:
+    """Return how many offsets the batches in a Produce request take, by partition."""
+    counts: dict[Where, int] = {}
+    for _, data, within in select_of(type(body), PREDICATES[RECORDS]).found(body):
+        last = (_last_offset(each) - each.offset + 1 for each in records.batches(data))
+        counts[topic_of(within, names), partition_of(within[-1])] = sum(last)
+    return counts

@@ -1,0 +1,171 @@
+"""A recording as the clients of a broker: what differs is told, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproxy import recording
+from tests.bed import kafka, needs, proxies, replays
+from tests.bed.clients.job import KEPT
+from tests.bed.proxies import KPROXY
+from tests.integration.conftest import Record
+from tests.integration.test_replay import mark
+from tests.versions import some
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+CLIENTS = ["java-4.4.0", "confluent-kafka", "kafkajs", "aiokafka", "kafka-python"]
+DIRECTIONS = [("4.3.1", "3.9.2"), ("3.9.2", "4.3.1")]
+FEW = [("java-4.4.0", *DIRECTIONS[0]), ("confluent-kafka", *DIRECTIONS[1])]
+EVERY = [(client, *each) for client in CLIENTS for each in DIRECTIONS]
+CONFIGS = {
+    "message.downconversion.enable",  # KIP-724: gone in 4.0
+    "message.format.version",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.after.max.ms",  # KIP-1030: another default
+}
+
+
+def send(path: Path, bootstrap: str, *options: str, code: int = 0) -> subprocess.CompletedProcess:
+    """Run `kproxy send` to its end."""
+    command = [KPROXY, "send", str(path), "--bootstrap", bootstrap, "--timing", "fast", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def rows(output: str) -> list[list[str]]:
+    """The rows of the table of differences: API, what, recorded, now, times, first."""
+    lines = output.splitlines()
+    heads = [n for n, line in enumerate(lines) if line.startswith("API") and "recorded" in line]
+    if not heads:
+        return []
+    head = lines[heads[0]]
+    names = ("API", "what", "recorded", "now", "times", "first")
+    starts = [head.index(each) for each in names[:4]]
+    bounds = [*starts, head.index("times") - 1]
+    return [
+        [line[a:b].strip() for a, b in itertools.pairwise(bounds)] for line in lines[heads[0] + 1 :]
+    ]
+
+
+def known(path: Path) -> dict[str, tuple[int, int]]:
+    """The versions that the broker of a recording says it knows."""
+    found = {}
+    for each in recording.read(path, "api:ApiVersions"):
+        for api in getattr(each.response, "api_keys", ()):
+            name = needs_name(api.api_key)
+            found[name] = api.min_version, api.max_version
+    return found
+
+
+def needs_name(key: int) -> str:
+    """The name of an API."""
+    from kproxy.wire.protocol import api_name
+
+    return api_name(key)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    ("client", "recorded", "now"),
+    [pytest.param(*each, marks=mark(each[0])) for each in some(EVERY, FEW)],
+)
+def test_another_version_of_the_broker_differs_in_what_it_says_and_nothing_else(
+    client: str, recorded: str, now: str, record: Record, request, tmp_path: Path
+) -> None:
+    """Producers, groups of both protocols, transactions, and what an admin does."""
+    worked = record(client, recorded)
+    broker = request.getfixturevalue(f"kafka_{now.replace('.', '')}")
+    new, prefix = tmp_path / "new.mcap", f"{tmp_path.name[-12:]}-"
+    prefixes = "--topic-prefix", prefix, "--group-prefix", prefix
+    done = send(
+        worked.path, broker.address, "--allow-admin", *prefixes, "--record", str(new), code=1
+    )
+    offered = known(new)
+    for api, what, then, here in rows(done.stdout):
+        if here.startswith("sent as"):
+            least, most = offered[api]
+            assert not least <= int(then[1:]) <= most, (api, then)
+            assert least <= int(here.removeprefix("sent as v")) <= most
+        elif here == "not sent":
+            assert what.startswith("ListConfigResources v1"), what  # of 4.0, with more than v0
+        else:
+            assert api in ("CreateTopics", "DescribeConfigs"), (api, what, then, here)
+            assert what.split()[1] in CONFIGS, (api, what, then, here)
+    ledger = f"{prefix}{worked.prefix}-ledger"
+    read = [
+        each.value.decode()
+        for exchange in recording.read(new, "api:Fetch")
+        for each in exchange.records
+        if each.topic == ledger and each.value in {kept.encode() for kept in KEPT}
+    ]
+    assert read[:3] == KEPT
+
+
+@pytest.mark.broker
+def test_what_changes_the_cluster_is_not_sent_and_its_own_cluster_gets_nothing(
+    record: Record, kafka_431: kafka.Kafka, kafka_392: kafka.Kafka, tmp_path: Path
+) -> None:
+    worked = record("confluent-kafka", "4.3.1")
+    refused = send(worked.path, kafka_431.address, code=2)
+    assert "this is the cluster of the recording" in refused.stderr and not refused.stdout
+    new = tmp_path / "new.mcap"
+    done = send(
+        *(worked.path, kafka_392.address, "--create-topics", "--record", str(new)),
+        *("--topic-prefix", f"{tmp_path.name[-12:]}-", "--group-prefix", "safe-"),
+        code=1,
+    )
+    assert "does not send, without --allow-admin, what changes the cluster" in done.stderr
+    apis = {each.api for each in recording.read(new)}
+    assert not {each for each in apis if each and each.startswith(("Create", "Delete", "Alter"))}
+    assert {"Produce", "Fetch", "JoinGroup", "EndTxn"} <= apis
+    assert not [row for row in rows(done.stdout) if row[0] in ("Produce", "Fetch", "JoinGroup")]
+
+
+def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path: Path) -> None:
+    with replays.running(DEMO, tmp_path) as replay:
+        done = send(DEMO, replay.bootstrap, "--same-cluster", "--record", str(tmp_path / "n.mcap"))
+        assert done.stdout.endswith("no differences\n")
+        assert [each.api for each in recording.read(tmp_path / "n.mcap", "api:Produce")]
+        again = send(DEMO, replay.bootstrap, "--same-cluster", "--repeat", "2", "--clients", "3")
+        replay.code = 1  # which has these records once
+        sent = sum(1 for _ in recording.read(DEMO, told=lambda note: None))
+        assert f"sent {sent * 6} requests" in again.stdout
+    gone = send(DEMO, replay.bootstrap, "--same-cluster", code=1)
+    assert gone.stderr.count("\n") == 1 and "refuses connections: nothing was sent" in gone.stderr
+
+
+@pytest.mark.parametrize("how", ["broker", "signal"])
+def test_an_early_end_says_what_was_sent(how: str, tmp_path: Path) -> None:
+    with replays.running(DEMO, tmp_path) as replay:
+        command = [KPROXY, "send", str(DEMO), "--bootstrap", replay.bootstrap, "--same-cluster"]
+        command += ["--timing", "20", "--record", str(tmp_path / "new.mcap")]
+        sending = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        proxies.until((tmp_path / "new.mcap").exists, "it has begun")
+        proxies.until(lambda: "Produce" in shown(tmp_path / "new.mcap"), "something was produced")
+        if how == "signal":
+            sending.send_signal(signal.SIGINT)
+        else:
+            replay.process.kill()
+            replay.process.wait()
+            replay.code = -signal.SIGKILL
+        out, err = sending.communicate(timeout=30)
+    assert sending.returncode == 1, out + err
+    (line,) = err.splitlines()
+    assert "requests were sent, up to #" in line and "Traceback" not in err
+    assert ("stopped by a signal" if how == "signal" else "refuses connections") in line
+
+
+def shown(path: Path) -> str:
+    """What `kproxy show` says of a recording that is still written."""
+    command = [sys.executable, "-m", "kproxy", "show", str(path)]
+    return subprocess.run(command, capture_output=True, text=True).stdout
