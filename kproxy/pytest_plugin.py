@@ -92,6 +92,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " recording what varies between these runs: ids, times, …, each with its kind",
     )
     group.addoption(
+        "--kproxy-annotate",
+        action="store_true",
+        help="mark on GitHub what is different, at the file of its test",
+    )
+    group.addoption(
         "--kproxy-record-in-ci",
         action="store_true",
         help="let once and rewrite record where the variable CI is set",
@@ -131,7 +136,15 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Write what was learned, and what is to be asked."""
+    """Write what was learned and what is to be asked, and annotations."""
+    if config.getoption("kproxy_annotate"):
+        from kproxy.testing.files import annotation
+
+        for report in terminalreporter.stats.get("failed", ()):
+            if any(name == "Captured kproxy call" for name, _ in report.sections):
+                first = report.longrepr.reprcrash.message.partition("\n")[0]
+                file = report.nodeid.partition("::")[0]
+                terminalreporter.write_line(annotation(first, report.nodeid, file))
     for line in config.stash[_said]:
         terminalreporter.write_line(f"kproxy: {line}")
 

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
 _SHOWN = 10
 _WITH_COMMAND = (
+    "annotate",
+    "junit",
     "cassette",
     "learn",
     "broker",
@@ -72,6 +74,8 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
             missing is listed and does not fail)
         --fail-fast  end the command at the first difference, and refuse topics that the recording
             does not hold, so that clients give up at once
+        --annotate  mark a failure on GitHub: what is different is an annotation
+        --junit FILE  write the result as JUnit's XML
         """,
         compare=_aspects,
     )
@@ -178,6 +182,7 @@ def is_checked(options: argparse.Namespace) -> bool:
 def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Front) -> int:
     """Run the command, or wait for a signal; return the exit code."""
     from kproxy.look.lines.console import Console
+    from kproxy.testing.files import annotation
 
     rules = front.template.rules
     with Console(sys.stdout, sys.stderr, False, log_format=options.log_format) as console:
@@ -190,6 +195,13 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
         report_faults(rules, console.log)
         lines = [*_told(run, ended), *ended.failure.splitlines()]
         console.log.write(*(f"kproxy: {line}" for line in lines))
+        if options.annotate and ended.failure:
+            console.log.write(annotation(ended.failure, f"kproxy replay {run.shown}"))
+        if options.junit is not None:
+            try:
+                options.junit.write_text(_junit(run.shown, ended), "utf-8")
+            except OSError as error:
+                return console.fail(f"kproxy replay: {options.junit}: {error.strerror}")
     unmet = UNMET if options.command else 1
     return ended.code or (unmet if ended.failure or missed_faults(rules, options) else 0)
 
@@ -203,6 +215,18 @@ class _RunEnd(NamedTuple):
     """Why it fails though the command succeeded, or ""."""
     kept: str | None
     """The recording that was kept."""
+
+
+def _junit(name: str, ended: _RunEnd) -> str:
+    """Return the end of a run as JUnit's XML."""
+    from xml.sax.saxutils import escape, quoteattr
+
+    failure = ended.failure or (f"the command ended with {ended.code}" if ended.code else "")
+    first, failures = quoteattr(failure.partition("\n")[0]), int(bool(failure))
+    what = f"<failure message={first}>{escape(failure)}</failure>" if failure else ""
+    case = f'<testcase classname="kproxy.replay" name={quoteattr(name)}>{what}</testcase>'
+    suite = f'<testsuite name="kproxy replay" tests="1" failures="{failures}">{case}</testsuite>'
+    return f'<?xml version="1.0" encoding="utf-8"?>\n<testsuites>{suite}</testsuites>\n'
 
 
 def _ended_all(

@@ -168,7 +168,9 @@ def _collect(state: State, call: Call) -> Steps:
         for one in each.partitions:
             yield
             partition = state.cluster.partition(each.topic, each.topic_id, one.partition)
-            if partition is None:
+            if state.gives_up:
+                data = _refusal(one, codes.TOPIC_AUTHORIZATION_FAILED)
+            elif partition is None:
                 known = each.topic or state.cluster.topic(None, each.topic_id)
                 data = _refusal(
                     one, codes.UNKNOWN_TOPIC_OR_PARTITION if known else codes.UNKNOWN_TOPIC_ID

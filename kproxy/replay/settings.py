@@ -65,8 +65,8 @@ class ReplaySettings:
     compares_records: bool = True
     """False to take produced records that the recording does not hold."""
     fails_fast: bool = False
-    """True to refuse topics that the recording does not hold with an error at which clients give
-    up; by default they wait for the topic, as for any that does not exist."""
+    """True to refuse topics that the recording does not hold, and all reads after the first
+    difference, with an error at which clients give up; by default they wait."""
     ignored: Ignored = attrs.field(factory=Ignored)
     """The parts of records that are not compared."""
     decoders: Sequence[OwnDecoder] | None = None

@@ -70,6 +70,12 @@ class State:
         """Brokers and topics."""
         return self.loaded.cluster
 
+    @property
+    def gives_up(self) -> bool:
+        """Whether clients are to give up: they have differed, and nothing that is to come can make
+        that good."""
+        return self.settings.fails_fast and self.report.count > 0
+
     def hold_back(self) -> None:
         """Hide the records that are still to be produced, with the markers after them, and the
         topics and partitions that are still to be created."""

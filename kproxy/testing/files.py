@@ -78,3 +78,14 @@ def in_ci() -> bool:
     """Return whether this is continuous integration, where a new recording would be lost, and
     looked at by nobody: so recording there is refused unless the user allows it."""
     return any(os.environ.get(name, "") not in ("", "0", "false") for name in _VARIABLES)
+
+
+def annotation(text: str, title: str, file: str = "") -> str:
+    """Return a text as a command of GitHub's workflows, which marks a failure: at a file, if one is
+    given, else at the run."""
+
+    def escaped(part: str, others: str = "") -> str:
+        return "".join(f"%{ord(one):02X}" if one in f"%\r\n{others}" else one for one in part)
+
+    where = f"file={escaped(file, ':,')}," if file else ""
+    return f"::error {where}title={escaped(title, ':,')}::{escaped(text)}"

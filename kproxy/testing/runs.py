@@ -32,19 +32,14 @@ from pathlib import Path
 import attrs
 
 from kproxy import recording
-from kproxy.look.diff.compare import MEANING
-from kproxy.look.diff.lines import lines
-from kproxy.look.diff.reading import Comparing, diff
 from kproxy.net.listeners import ListenError
 from kproxy.net.tls.settings import TlsError
 from kproxy.net.unusable import Unusable
 from kproxy.recording import RecordingError
 from kproxy.recording.mcap import MAGIC
-from kproxy.recording.notices import Notices
 from kproxy.replay.report import ClientDifference
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
-from kproxy.testing.learning import learn_from, learned_lines
 from kproxy.testing.sessions import (
     Front,
     RecordingSession,
@@ -218,6 +213,11 @@ class CassetteRun:
 
     def _drift(self, made: Path) -> str:
         """Return the differences of the recording from this run with real brokers."""
+        from kproxy.look.diff.compare import MEANING
+        from kproxy.look.diff.lines import lines
+        from kproxy.look.diff.reading import Comparing, diff
+        from kproxy.recording.notices import Notices
+
         how = Comparing(self.how.settings.ignored, MEANING)
         found = [*lines(diff([self.path], [made], how, Notices()))]
         if not found:
@@ -261,6 +261,8 @@ class CassetteRun:
             if self.mode == "once" and self.path.exists():
                 raise self._unkept(f"{self.shown} was recorded by another run meanwhile", made)
             if self.rehearsals:
+                from kproxy.testing.learning import learn_from, learned_lines
+
                 learned = learn_from(made, self.rehearsals)
                 for line in learned_lines(learned, self.shown):
                     self.log(line)

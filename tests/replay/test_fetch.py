@@ -7,7 +7,7 @@ from typing import Any
 import kafka.record
 import pytest
 
-from kproxy.replay.settings import Mode
+from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from kproxy.wire.protocol import codes, error_name, messages, records
 from kproxy.wire.protocol.compression import CODECS
 from kproxy.wire.protocol.message_sets import encode_message_set
@@ -295,3 +295,15 @@ def test_what_comes_next_is_read_while_the_consumer_is_busy() -> None:
     assert len(set(read)) == 2
     assert len(client.fetch(1).records) > 100_000
     assert len(set(read)) == 2
+
+
+def test_after_a_difference_readers_give_up_if_that_is_wanted() -> None:
+    """Nothing that is to come can make it good: who waits need not wait."""
+    for fails_fast, error in ((True, "TOPIC_AUTHORIZATION_FAILED"), (False, "NONE")):
+        was = Recorded().metadata().produced(batch("a", "b"))
+        broker = Playing(was.loaded, ReplaySettings(visible=Visible.CAUSAL, fails_fast=fails_fast))
+        client = broker.connect()
+        client.produce(batch("a"))
+        assert error_name(client.fetch(0).error_code) == "NONE"
+        client.produce(batch("other"))
+        assert error_name(client.fetch(0).error_code) == error

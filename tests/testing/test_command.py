@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -119,15 +120,23 @@ def test_a_command_is_given_the_place_that_is_wanted(demo: Path) -> None:
     assert len(said) == 1, "no port is wanted twice"
 
 
-def test_a_command_that_forgets_a_record_is_red(demo: Path) -> None:
-    before = demo.read_bytes()
-    done = kproxy("replay", demo, "--fail-fast", "--", "true")
+def test_a_command_that_forgets_a_record_is_red(demo: Path, tmp_path: Path) -> None:
+    before, xml = demo.read_bytes(), tmp_path / "junit.xml"
+    done = kproxy("replay", demo, "--fail-fast", "--annotate", "--junit", xml, "--", "true")
     assert (done.returncode, done.stdout) == (UNMET, "")
     told = done.stderr.splitlines()
+    failure = ElementTree.parse(xml).getroot().find("testsuite/testcase/failure")
+    assert failure is not None
+    assert failure.get("message", "").startswith("no broker has answered the command")
+    assert "\norders: none of its 12 recorded records; the first" in (failure.text or "")
+    marked = told.pop()
+    assert marked.startswith(f"::error title=kproxy replay {demo}::no broker has answered")
+    assert f"%0Athe client does not do what {demo} holds%0A" in marked
     lines = told[-5:]
     assert lines[0].startswith("kproxy: orders: none of its 12 recorded records; the first:")
     assert lines[1] == f"kproxy: the client does not do what {demo} holds"
-    again = f"kproxy replay {demo} --fail-fast --cassette rewrite --broker HOST:PORT -- true"
+    typed = f"kproxy replay {demo} --fail-fast --annotate --junit {xml}"
+    again = f"{typed} --cassette rewrite --broker HOST:PORT -- true"
     assert lines[-1].endswith(again)
     assert "if it is only to read: --expect none" in lines[-2]
     # What it did is kept, and the command that is named shows it.

@@ -102,7 +102,11 @@ def test_the_summary_names_what_differs_where_the_apps_own_assertion_came_first(
     monkeypatch.setenv("VALUE", "two")
     monkeypatch.setenv("FAIL", "1")
     monkeypatch.setenv("COLUMNS", "300")
-    found = run(project, "--junitxml=found.xml")
+    found = run(project, "--junitxml=found.xml", "--kproxy-annotate")
+    mark = (
+        "::error file=test_app.py,title=test_app.py%3A%3Atest_produces::kproxy: orders: the record"
+    )
+    assert mark in found.stdout.str()
     said = "kproxy: orders: the record of key 'k' has value 'two', recorded 'one'*| *assert *"
     found.stdout.fnmatch_lines([f"FAILED test_app.py::test_produces - {said}"])
     xml = (project.path / "found.xml").read_text()
