@@ -117,12 +117,13 @@ def ended(query: Any) -> Any:
 
 def patiently(work: Callable[[], Any]) -> Any:
     """Do it again as long as Spark does not wait for its Python, which has 10 s to start."""
-    while True:
+    for left in reversed(range(60)):
         try:
             return work()
         except StreamingQueryException as error:
-            if "Python worker failed to connect back" not in str(error):
+            if not left or "Python worker failed to connect back" not in str(error):
                 raise
+    return None
 
 
 def test_a_stream_may_be_filtered_but_for_times_since_its_beginning(
@@ -136,7 +137,7 @@ def test_a_stream_may_be_filtered_but_for_times_since_its_beginning(
     assert found == Counter(each.number for each in recording.read(broken, "api:Fetch"))
     times = stream.option("filter", "time:+1s..").load(str(broken))
     with pytest.raises(PySparkException, match="a stream has no beginning for times like"):
-        times.writeStream.format("noop").start().awaitTermination(60)
+        patiently(lambda: times.writeStream.format("noop").start().awaitTermination(60))
 
 
 def test_a_stream_follows_what_is_written_and_rotated_meanwhile(
