@@ -73,6 +73,10 @@ class _SentCall:
     timed: bool = False
     last_fetches: int = 0
     done: bool = False
+    joins_behind: trio.Event | None = None
+    """Set when the JoinGroup before it was sent."""
+    joined: trio.Event | None = None
+    """Of a JoinGroup, set when it was sent."""
 
     @property
     def api(self) -> str:
@@ -120,7 +124,8 @@ class SentConversation:
         self.sender = sender
         self.substitution = Substitution(renaming, sender.cluster.topic_ids)
         self._transactions = ImplicitTransactions()
-        self._joining = trio.Lock()
+        self._joined: trio.Event | None = None
+        """That of the last JoinGroup: members join in their order, for the first one leads."""
         self._factor = factor
         self._allow_admin = allow_admin
         self._compares = compares
@@ -186,6 +191,9 @@ class SentConversation:
         polls_in_vain = exchange.api_key in (_FETCH, _SHARE_FETCH) and not _has_records(exchange)
         call = _SentCall(exchange, client, self._tickets, not polls_in_vain)
         self._calls[call.ticket] = call
+        if call.api == "JoinGroup":
+            call.joins_behind = self._joined
+            call.joined = self._joined = trio.Event()
         if call.holds_all:
             self._outstanding.sent(call.ticket, _answered_ns(exchange))
         self._producing += exchange.api_key == _PRODUCE
@@ -222,12 +230,12 @@ class SentConversation:
             await self._say_before(before)
         sender.sent.requests += 1
         sender.sent.last = exchange
-        if api != "JoinGroup":
-            await self._send(call)
-            return
-        async with self._joining:  # the first of a group to come leads it
-            await self._send(call)
+        if call.joins_behind is not None:
+            await call.joins_behind.wait()
+        await self._send(call)
+        if call.joined is not None:
             await trio.sleep(_JOIN_SECONDS)
+            call.joined.set()
 
     async def _say_before(self, body: Any) -> Any:
         """Tell the coordinator of a transaction what newer clients need not say; return what it
@@ -454,6 +462,8 @@ class SentConversation:
         if call.done:
             return
         call.done = True
+        if call.joined is not None:
+            call.joined.set()
         del self._calls[call.ticket]
         self._producing -= call.exchange.api_key == _PRODUCE
         call.client.outstanding.answered(call.ticket)
