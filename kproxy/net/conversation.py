@@ -34,7 +34,7 @@ from kproxy.send.apis import why_left_out
 from kproxy.send.compared import Deviation, Fetched
 from kproxy.send.fetching import RecordedFetchSession
 from kproxy.send.order import Outstanding, SendItem
-from kproxy.send.substitution import Renaming, Substitution, Where
+from kproxy.send.substitution import Renaming, Substitution, Where, name_topics
 from kproxy.send.target import CannotBeSent
 from kproxy.send.transactions import ImplicitTransactions
 from kproxy.wire.protocol import ProtocolError, api_key, codec, is_retriable
@@ -434,6 +434,7 @@ class SentConversation:
         except ProtocolError:
             return
         self.substitution.put_in(expected, names)
+        name_topics(new, self.sender.cluster.names)
         version = min(call.version, exchange.api_version or 0)
         for difference in compared.differences(exchange, expected, new, version):
             self._differs(call, difference)

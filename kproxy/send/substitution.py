@@ -343,6 +343,13 @@ def _functions(body: type) -> dict[str, Any]:
     return {place.path: _function(place.fields[-1], place.beside) for place in places}
 
 
+def name_topics(body: Any, names: TopicNames) -> None:
+    """Put the names of topics where a version has their ids instead."""
+    for inner, place in _topic_ids(body):
+        if place.either and not getattr(inner, place.name_field):
+            setattr(inner, place.name_field, names.name(getattr(inner, place.id_field)) or "")
+
+
 class _IdPlace(NamedTuple):
     """A field with the id of a topic."""
 
