@@ -379,7 +379,10 @@ class SentConversation:
         if call.fetched is None or compared.errors(new):
             await trio.sleep(AGAIN_SECONDS)
             cluster = self.sender.cluster
-            topics = [topic for topic, _ in self._asked(call)]
+            topics: set[str] = set()
+            if cluster.needs_topics(call.api):
+                names = call.exchange.topic_names
+                topics = self.substitution.topics(call.exchange.request, names)
             cluster.forget(topics, cluster.coordinator_key(call.api, call.request))
             if topics:
                 await self.sender.learn_topics(topics)
@@ -389,12 +392,6 @@ class SentConversation:
             self._go_on(call)
         if not call.done:
             await self._send(call)
-
-    def _asked(self, call: _SentCall) -> set[tuple[str, int]]:
-        if not self.sender.cluster.needs_topics(call.api):
-            return set()
-        names = call.exchange.topic_names
-        return {(each, 0) for each in self.substitution.topics(call.exchange.request, names)}
 
     def _go_on(self, call: _SentCall) -> None:
         """Have a Fetch go on behind what has come."""
