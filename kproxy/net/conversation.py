@@ -34,7 +34,7 @@ from kproxy.send.apis import why_left_out
 from kproxy.send.compared import Deviation, Fetched
 from kproxy.send.fetching import RecordedFetchSession
 from kproxy.send.order import Outstanding, SendItem
-from kproxy.send.substitution import Renaming, Substitution, Where
+from kproxy.send.substitution import Renaming, Substitution, Where, name_topics
 from kproxy.send.target import CannotBeSent
 from kproxy.send.transactions import ImplicitTransactions
 from kproxy.wire.protocol import ProtocolError, api_key, codec, is_retriable
@@ -73,6 +73,10 @@ class _SentCall:
     timed: bool = False
     last_fetches: int = 0
     done: bool = False
+    joins_behind: trio.Event | None = None
+    """Set when the JoinGroup before it was sent."""
+    joined: trio.Event | None = None
+    """Of a JoinGroup, set when it was sent."""
 
     @property
     def api(self) -> str:
@@ -120,7 +124,8 @@ class SentConversation:
         self.sender = sender
         self.substitution = Substitution(renaming, sender.cluster.topic_ids)
         self._transactions = ImplicitTransactions()
-        self._joining = trio.Lock()
+        self._joined: trio.Event | None = None
+        """That of the last JoinGroup: members join in their order, for the first one leads."""
         self._factor = factor
         self._allow_admin = allow_admin
         self._compares = compares
@@ -186,6 +191,9 @@ class SentConversation:
         polls_in_vain = exchange.api_key in (_FETCH, _SHARE_FETCH) and not _has_records(exchange)
         call = _SentCall(exchange, client, self._tickets, not polls_in_vain)
         self._calls[call.ticket] = call
+        if call.api == "JoinGroup":
+            call.joins_behind = self._joined
+            call.joined = self._joined = trio.Event()
         if call.holds_all:
             self._outstanding.sent(call.ticket, _answered_ns(exchange))
         self._producing += exchange.api_key == _PRODUCE
@@ -222,12 +230,12 @@ class SentConversation:
             await self._say_before(before)
         sender.sent.requests += 1
         sender.sent.last = exchange
-        if api != "JoinGroup":
-            await self._send(call)
-            return
-        async with self._joining:  # the first of a group to come leads it
-            await self._send(call)
+        if call.joins_behind is not None:
+            await call.joins_behind.wait()
+        await self._send(call)
+        if call.joined is not None:
             await trio.sleep(_JOIN_SECONDS)
+            call.joined.set()
 
     async def _say_before(self, body: Any) -> Any:
         """Tell the coordinator of a transaction what newer clients need not say; return what it
@@ -371,7 +379,10 @@ class SentConversation:
         if call.fetched is None or compared.errors(new):
             await trio.sleep(AGAIN_SECONDS)
             cluster = self.sender.cluster
-            topics = [topic for topic, _ in self._asked(call)]
+            topics: set[str] = set()
+            if cluster.needs_topics(call.api):
+                names = call.exchange.topic_names
+                topics = self.substitution.topics(call.exchange.request, names)
             cluster.forget(topics, cluster.coordinator_key(call.api, call.request))
             if topics:
                 await self.sender.learn_topics(topics)
@@ -381,12 +392,6 @@ class SentConversation:
             self._go_on(call)
         if not call.done:
             await self._send(call)
-
-    def _asked(self, call: _SentCall) -> set[tuple[str, int]]:
-        if not self.sender.cluster.needs_topics(call.api):
-            return set()
-        names = call.exchange.topic_names
-        return {(each, 0) for each in self.substitution.topics(call.exchange.request, names)}
 
     def _go_on(self, call: _SentCall) -> None:
         """Have a Fetch go on behind what has come."""
@@ -426,6 +431,7 @@ class SentConversation:
         except ProtocolError:
             return
         self.substitution.put_in(expected, names)
+        name_topics(new, self.sender.cluster.names)
         version = min(call.version, exchange.api_version or 0)
         for difference in compared.differences(exchange, expected, new, version):
             self._differs(call, difference)
@@ -454,6 +460,8 @@ class SentConversation:
         if call.done:
             return
         call.done = True
+        if call.joined is not None:
+            call.joined.set()
         del self._calls[call.ticket]
         self._producing -= call.exchange.api_key == _PRODUCE
         call.client.outstanding.answered(call.ticket)

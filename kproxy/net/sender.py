@@ -107,19 +107,6 @@ class BrokerLink:
             raise OSError("the connection ended") from None
 
 
-@attrs.define(eq=False)
-class _OwnAnswer:
-    """The answer to a request of kproxy's own."""
-
-    came: trio.Event = attrs.field(factory=trio.Event)
-    frame: bytes | None = None
-
-    def take(self, frame: bytes | None) -> None:
-        """Take it; None: the connection ended first."""
-        self.frame = frame
-        self.came.set()
-
-
 class Sender:
     """The cluster, and what all conversations with it share."""
 
@@ -185,18 +172,18 @@ class Sender:
                     api_key=api_key, api_version=known, correlation_id=0, client_id="kproxy"
                 )
                 frame = protocol.encode_request(protocol.Request(header, body))
-                answer = _OwnAnswer()
-                link.waiting.append((0, api_key, known, 0, answer.take))
+                put, answers = trio.open_memory_channel[bytes | None](1)
+                link.waiting.append((0, api_key, known, 0, put.send_nowait))
                 try:
                     with trio.fail_after(ANSWER_SECONDS):
                         await link.write(frame)
-                        await answer.came.wait()
+                        answer = await answers.receive()
                 except OSError:
                     continue
                 except trio.TooSlowError:
                     raise ClusterGone(f"no answer within {ANSWER_SECONDS:g} s") from None
-                if answer.frame is not None:
-                    found, _ = codec.decode_response_body(answer.frame, api_key, known)
+                if answer is not None:
+                    found, _ = codec.decode_response_body(answer, api_key, known)
                     if api_key == target.API_VERSIONS:
                         self.cluster.learn_versions(found)
                     elif api_key == target.METADATA:

@@ -39,48 +39,27 @@ from kproxy.wire.protocol.record_batch import BATCH_HEADER, Batch, Record
 from kproxy.wire.protocol.schema import Field
 from kproxy.wire.protocol.select import select_of
 
-_CHANCE = "as time, load and chance have it"
-_PLACE = "where the cluster keeps something"
-_GROUP = "what the group was like at the time"
-_ITSELF = "what the broker says of itself"
-_OWN = {
-    "throttle_time_ms": _CHANCE,
-    "error_message": "the broker's own words for an error",
-    "log_append_time_ms": _CHANCE,
-    "timestamp": _CHANCE,
-    "max_timestamp": _CHANCE,
-    "session_id": _CHANCE,
-    "session_lifetime_ms": _CHANCE,
-    "acquisition_lock_timeout_ms": _ITSELF,
-    "heartbeat_interval_ms": _ITSELF,
-    "cluster_id": _PLACE,
-    "host": _PLACE,
-    "port": _PLACE,
-    "rack": _PLACE,
-    "brokers": _PLACE,
-    "node_endpoints": _PLACE,
-    "topic_id": _PLACE,
-    "leader": _GROUP,
-    "members": _GROUP,
-    "member_id": _GROUP,
-    "assignment_epoch": _GROUP,
-    "group_epoch": _GROUP,
-    "group_state": _GROUP,
-    "state_filter": _GROUP,
-    "target_assignment": _GROUP,
-    "status": _GROUP,
-    "client_id": _GROUP,
-    "client_host": _GROUP,
-    "transaction_state": _CHANCE,
-    "synonyms": _ITSELF,
-    "documentation": _ITSELF,
-    "config_source": _ITSELF,
-    "topic_authorized_operations": _ITSELF,
-    "cluster_authorized_operations": _ITSELF,
-    "authorized_operations": _ITSELF,
-    "records": "compared one by one",
-}
-"""Fields of responses that are not compared, and why."""
+_OWN = frozenset(
+    (
+        # as time, load and chance have it
+        *("throttle_time_ms", "log_append_time_ms", "timestamp", "max_timestamp", "session_id"),
+        *("session_lifetime_ms", "transaction_state"),
+        # the broker's own words for an error
+        "error_message",
+        # what the broker says of itself
+        *("acquisition_lock_timeout_ms", "heartbeat_interval_ms", "synonyms", "documentation"),
+        *("config_source", "topic_authorized_operations", "cluster_authorized_operations"),
+        "authorized_operations",
+        # where the cluster keeps something
+        *("cluster_id", "host", "port", "rack", "brokers", "node_endpoints", "topic_id"),
+        # what the group was like at the time
+        *("leader", "members", "member_id", "assignment_epoch", "group_epoch", "group_state"),
+        *("state_filter", "target_assignment", "status", "client_id", "client_host"),
+        # compared one by one
+        "records",
+    )
+)
+"""Fields of responses that are not compared."""
 _ERRORS_ONLY = frozenset(
     (
         *("ApiVersions", "DescribeCluster", "DescribeLogDirs", "DescribeQuorum", "FindCoordinator"),

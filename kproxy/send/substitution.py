@@ -25,11 +25,11 @@ import attrs
 
 from kproxy.exchange import embedded, meanings
 from kproxy.exchange.entities import TopicNames, partition_of, topic_of
-from kproxy.exchange.meanings import GROUP, PREDICATES, TOPIC, TRANSACTIONAL_ID
+from kproxy.exchange.meanings import GROUP, PREDICATES, RECORDS, TOPIC, TRANSACTIONAL_ID
 from kproxy.wire.protocol import ProtocolError, codec, consumer_protocol, schema
 from kproxy.wire.protocol.record_batch import BATCH_HEADER, entries
 from kproxy.wire.protocol.schema import NO_UUID, Field
-from kproxy.wire.protocol.select import select_of
+from kproxy.wire.protocol.select import Predicate, select_of
 
 Where = tuple[str, int]
 """A topic and a partition, as they were recorded."""
@@ -39,6 +39,7 @@ _INTERNAL = (
     "__remote_log_metadata",
 )
 _GENERATIONS = frozenset(("generation_id", "member_epoch", "generation_id_or_member_epoch"))
+_LEADER_EPOCHS = "leader_epoch", "last_fetched_epoch"
 _NOT_READ = frozenset(("log_start_offset", "high_watermark"))
 _PRODUCER = struct.Struct(">qh")
 _PRODUCER_AT, _CRC_AT, _CHECKED_AT = 43, 17, 21
@@ -279,51 +280,26 @@ def _batches(data: bytes) -> list[tuple[int, int, int]]:
         return []
 
 
-def _is_offset(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.type == "int64" and field.name.endswith("offset") and field.name not in _NOT_READ
-
-
-def _is_producer_id(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.type == "int64" and field.name.endswith("producer_id")
-
-
-def _is_producer_epoch(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.type == "int16" and field.name.endswith("producer_epoch")
-
-
-def _is_member(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.type == "string" and field.name == "member_id"
-
-
-def _is_generation(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.name in _GENERATIONS
-
-
-def _is_leader_epoch(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.name.endswith("leader_epoch") or field.name == "last_fetched_epoch"
-
-
 def _is_topic_name(field: Field, beside: tuple[Field, ...]) -> bool:
     return field.entity == "topicName"
 
 
-def _is_records(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.type == "records"
-
-
 _Put = Callable[[Substitution, Any, tuple[Any, ...], TopicNames], Any]
-_KINDS: tuple[tuple[Callable[[Field, tuple[Field, ...]], bool], _Put], ...] = (
+_KINDS: tuple[tuple[Predicate, _Put], ...] = (
     (_is_topic_name, Substitution._topic),
     (PREDICATES[GROUP], Substitution._group),
     (PREDICATES[TRANSACTIONAL_ID], Substitution._group),
     (meanings.has_kind_field, Substitution._keyed),
-    (_is_producer_id, Substitution._producer_id),
-    (_is_producer_epoch, Substitution._producer_epoch),
-    (_is_member, Substitution._member),
-    (_is_generation, Substitution._generation),
-    (_is_offset, Substitution._offset),
-    (_is_leader_epoch, Substitution._leader_epoch),
-    (_is_records, Substitution._records),
+    (lambda field, _: field.name.endswith("producer_id"), Substitution._producer_id),
+    (lambda field, _: field.name.endswith("producer_epoch"), Substitution._producer_epoch),
+    (lambda field, _: field.name == "member_id", Substitution._member),
+    (lambda field, _: field.name in _GENERATIONS, Substitution._generation),
+    (lambda field, _: field.name.endswith(_LEADER_EPOCHS), Substitution._leader_epoch),
+    (
+        lambda field, _: field.name.endswith("offset") and field.name not in _NOT_READ,
+        Substitution._offset,
+    ),
+    (PREDICATES[RECORDS], Substitution._records),
 )
 """How a kind of field is found → what is put in."""
 
@@ -341,6 +317,13 @@ def _functions(body: type) -> dict[str, Any]:
     """Return what is put in, by the path of a field."""
     places = select_of(body, _is_put_in).places
     return {place.path: _function(place.fields[-1], place.beside) for place in places}
+
+
+def name_topics(body: Any, names: TopicNames) -> None:
+    """Put the names of topics where a version has their ids instead."""
+    for inner, place in _topic_ids(body):
+        if place.either and not getattr(inner, place.name_field):
+            setattr(inner, place.name_field, names.name(getattr(inner, place.id_field)) or "")
 
 
 class _IdPlace(NamedTuple):

@@ -21,13 +21,18 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entities import TopicNames, own_topic_name, partition_of
-from kproxy.exchange.meanings import PARTITION, PREDICATES
+from kproxy.exchange.meanings import (
+    GROUP,
+    PARTITION,
+    PREDICATES,
+    TRANSACTIONAL_ID,
+    fields_in_body,
+)
 from kproxy.proxy.actions import Address
 from kproxy.send.apis import Answers, answers
 from kproxy.send.substitution import Where
 from kproxy.wire.protocol import messages, schema
-from kproxy.wire.protocol.schema import Field
-from kproxy.wire.protocol.select import select, select_of
+from kproxy.wire.protocol.select import select
 
 METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18
 _NAMED_BY_ID = frozenset(("ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch"))
@@ -115,12 +120,12 @@ class TargetCluster:
         """Return whose coordinator answers a request: type and key; None if none does."""
         kind = answers(api)
         if kind is Answers.GROUP:
-            entity, key_type = "groupId", _GROUP
+            meaning, key_type = GROUP, _GROUP
         elif kind is Answers.TRANSACTION:
-            entity, key_type = "transactionalId", _TRANSACTION
+            meaning, key_type = TRANSACTIONAL_ID, _TRANSACTION
         else:
             return None
-        for each in select_of(type(body), _ENTITIES[entity]).values(body):
+        for each in fields_in_body(type(body), meaning).values(body):
             if each:
                 return key_type, each
         return None
@@ -180,17 +185,6 @@ def _partitions(body: type) -> tuple[str, str] | None:
             if place.fields[0].name != "forgotten_topics_data":
                 return place.fields[0].name, place.fields[1].name
     return None
-
-
-def _is_group_id(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.entity == "groupId" or (field.name == "group_id" and field.type == "string")
-
-
-def _is_transactional_id(field: Field, beside: tuple[Field, ...]) -> bool:
-    return field.entity == "transactionalId"
-
-
-_ENTITIES = {"groupId": _is_group_id, "transactionalId": _is_transactional_id}
 
 
 def metadata_request(topics: Iterable[str] | None) -> Any:

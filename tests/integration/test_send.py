@@ -16,7 +16,7 @@ from tests.bed.clients.job import KEPT
 from tests.bed.proxies import KPROXY
 from tests.integration.conftest import Record
 from tests.integration.test_replay import mark
-from tests.versions import some
+from tests.versions import ALL, some
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 CLIENTS = ["java-4.4.0", "confluent-kafka", "kafkajs", "aiokafka", "kafka-python"]
@@ -109,6 +109,54 @@ def test_another_version_of_the_broker_differs_in_what_it_says_and_nothing_else(
     assert read[:3] == KEPT
 
 
+GROUP_OF_THREE = """
+import sys, threading, time
+from confluent_kafka import Consumer, Producer
+
+bootstrap, topic, protocol = sys.argv[1:]
+settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": protocol,
+            "auto.offset.reset": "earliest", "enable.auto.commit": False}
+
+def consume(number, seconds):
+    consumer, end = Consumer({**settings, "client.id": f"c{number}"}), time.monotonic() + seconds
+    consumer.subscribe([topic])
+    while time.monotonic() < end:
+        message = consumer.poll(0.1)
+        if message is not None and not message.error() and message.offset() % 10 == 0:
+            consumer.commit(message, asynchronous=True)
+    consumer.close()
+
+producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+producer.list_topics(topic)
+members = [threading.Thread(target=consume, args=each) for each in ((1, 6), (2, 3), (3, 4.5))]
+for member in members:
+    member.start()
+for number in range(300):
+    producer.produce(topic, f"value {number}", f"key {number % 20}")
+    if number % 20 == 0:
+        producer.flush()
+        time.sleep(0.1)
+producer.flush()
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.skipif(not ALL, reason="takes long: KPROXY_TEST_ALL=1")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_of_three_forms_as_it_did(
+    protocol: str, kafka_431: kafka.Kafka, tmp_path: Path
+) -> None:
+    """It forms, twice a member leaves, and all that was read is read, on topics of other names."""
+    topic = f"three-{tmp_path.name[-12:]}"
+    with proxies.running(kafka_431.address, tmp_path) as proxy:
+        program = [sys.executable, "-c", GROUP_OF_THREE, proxy.bootstrap, topic, protocol]
+        subprocess.run(program, check=True, timeout=60)
+    for time in range(2):
+        prefix = "--topic-prefix", f"{time}-", "--group-prefix", f"{time}-"
+        done = send(proxy.recording, kafka_431.address, "--same-cluster", *prefix)
+        assert "no differences" in done.stdout
+
+
 @pytest.mark.broker
 def test_what_changes_the_cluster_is_not_sent_and_its_own_cluster_gets_nothing(
     record: Record, kafka_431: kafka.Kafka, kafka_392: kafka.Kafka, tmp_path: Path
@@ -140,6 +188,19 @@ def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path
         assert f"sent {sent * 6} requests" in again.stdout
     gone = send(DEMO, replay.bootstrap, "--same-cluster", code=1)
     assert gone.stderr.count("\n") == 1 and "refuses connections: nothing was sent" in gone.stderr
+
+
+def test_what_a_broker_refuses_is_told_with_what_follows_of_it(tmp_path: Path) -> None:
+    rule = "name=big api=Produce error=MESSAGE_TOO_LARGE times=1"
+    with replays.running(DEMO, tmp_path, "--visible", "causal", "--fault", rule) as replay:
+        done = send(DEMO, replay.bootstrap, "--same-cluster", code=1)
+    (refused,) = [row for row in rows(done.stdout) if row[0] == "Produce"]
+    assert refused[2:] == ["NONE", "MESSAGE_TOO_LARGE"]
+    where = refused[1]
+    assert [row[1:] for row in rows(done.stdout) if row[0] == "Fetch"] == [
+        [f"{where} records", "6 came", "did not come"],
+        [where, "NONE", "OFFSET_OUT_OF_RANGE"],
+    ]
 
 
 @pytest.mark.parametrize("how", ["broker", "signal"])
