@@ -146,6 +146,7 @@ def test_a_wrong_option_points_to_the_help_of_its_command(
         "export": ["x", "--to", "x.mcap"],
         "analyze": ["x", "--out", "y"],
         "report": ["x", "--out", "y"],
+        "diff": ["x", "y"],
         "import": ["x", "--out", "y.mcap"],
         "help": [],
         "certs": [],
