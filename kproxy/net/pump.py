@@ -123,8 +123,10 @@ class Pump:
         self._turns = Turns(self._readiness, self._alarm, recorder, clock, self._handle)
         self._nursery: trio.Nursery
         self._empty = trio.Event()
+        self._can_linger = False
+        """`drain` is waiting for clients to close their connections …"""
         self._lingering = 0
-        """Clients that have their last response, and have not closed their connection yet."""
+        """… of which so many have their last response already."""
         self.draining = False
         """`drain` was called."""
 
@@ -142,6 +144,7 @@ class Pump:
                 task_status.started()
                 await trio.sleep_forever()
         finally:
+            self._can_linger = False
             # Also when cancelled: pending requests are recorded as never answered.
             self._attempt("stopping", lambda: self._machine.stop(self._clock()))
             for link in list(self._links.values()):
@@ -156,6 +159,7 @@ class Pump:
         if by:
             self._recorder.note(notes.stopped(self._clock(), by))
         deadline = trio.current_time() + seconds
+        self._can_linger = True
         self._attempt("stopping", lambda: self._machine.drain(self._clock()))
         with trio.move_on_at(deadline):
             while self.busy:
@@ -436,7 +440,7 @@ class Pump:
                 trio.lowlevel.notify_closing(end.transport.fileno())
             end.link = None  # otherwise both are garbage in a cycle, which is rarely collected
             self._watch(end)
-            if self.draining and end.side is Side.CLIENT and not abrupt:
+            if self._can_linger and end.side is Side.CLIENT and not abrupt:
                 self._lingering += 1
                 self._nursery.start_soon(self._linger, end.transport)
             else:

@@ -201,6 +201,28 @@ async def test_a_signal_cuts_off_nothing_that_the_broker_has_got(tmp_path: Path)
     assert not [each for each in read(path) if each.unanswered and each.row.request_sent_ns]
 
 
+async def test_a_signal_ends_it_though_a_broker_reads_nothing(tmp_path: Path) -> None:
+    size = 20_000_000
+    head = size.to_bytes(4) + b"\0\0\0\x09\0\0\0\1\0\1a"
+
+    async def deaf(stream: trio.SocketStream) -> None:
+        async with stream:
+            await trio.sleep_forever()
+
+    async with proxied(deaf, tmp_path / "r.mcap", drain_seconds=0.25) as proxy:
+        async with await proxy.connect() as one, await proxy.connect() as other:
+            for client in (one, other):
+                with trio.move_on_after(0.5) as filling:
+                    await client.send_all(head + bytes(size))
+                assert filling.cancelled_caught, "kproxy waits for the broker"
+            signal.raise_signal(signal.SIGTERM)
+            with trio.fail_after(5):
+                for client in (one, other):
+                    with contextlib.suppress(trio.BrokenResourceError):
+                        assert await client.receive_some() == b""
+    assert proxy.logs == []
+
+
 async def test_a_stop_does_not_wait_for_a_disk_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
