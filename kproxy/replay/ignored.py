@@ -25,7 +25,6 @@ cannot be read (`unreadable`), whatever is ignored but the partition.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import re
 from collections.abc import Callable, Iterable
@@ -179,13 +178,17 @@ class Ignored:
         parts = (*self.parts, *other.parts)
         return attrs.evolve(self, partitions=chosen.partitions, parts=parts)
 
-    def with_words(self, words: Iterable[str]) -> Ignored:
-        """Return what is ignored, and what these words of a recording name; a word of a newer
-        kproxy names nothing."""
+    def with_words(
+        self, words: Iterable[str], tell: Callable[[str], object] = lambda text: None
+    ) -> Ignored:
+        """Return what is ignored, and what these words of a recording name. A word of a newer
+        kproxy names nothing: `tell` gets a sentence on it."""
         known: list[IgnoredPart] = []
-        for word in words:
-            with contextlib.suppress(ValueError):
+        for word in dict.fromkeys(words):
+            try:
                 known.append(_part_of(word))
+            except ValueError as error:
+                tell(f"not ignored: {error}")
         return attrs.evolve(self, parts=(*self.parts, *known))
 
     @property

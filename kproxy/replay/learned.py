@@ -21,6 +21,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.entries import EVENTS, Note
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.transactions import COMMITTED
@@ -98,16 +99,29 @@ class Learned:
         return Learned(tuple(parts))
 
 
-def of_note(body: Mapping[str, Any]) -> Learned:
-    """Return what a note says."""
-    names = {each.name for each in attrs.fields(LearnedPart)}
-    parts = body.get("varies") or ()
+def learned_of(note: Note) -> Learned | None:
+    """Return what a note of a recording says that varies, if it is that note."""
+    if note.channel != EVENTS or note.body.get("event") != EVENT:
+        return None
+    parts = [each for each in _list(note.body, "varies") if isinstance(each, dict)]
     return Learned(
         tuple(
-            LearnedPart(**{name: value for name, value in each.items() if name in names})
+            LearnedPart(each["word"], str(each.get("example", "")), bool(each.get("is_asked")))
             for each in parts
+            if isinstance(each.get("word"), str)
         )
     )
+
+
+def own_words(note: Note) -> list[str]:
+    """Return the words for what a recording's own settings ignore, if a note has them."""
+    is_setting = note.channel == EVENTS and note.body.get("event") == "ignored"
+    return [each for each in _list(note.body, "ignore") if isinstance(each, str) and is_setting]
+
+
+def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+    found = body.get(name)
+    return found if isinstance(found, list) else []
 
 
 def learn(runs: Sequence[Behaviour]) -> Learned:

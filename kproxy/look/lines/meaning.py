@@ -44,9 +44,9 @@ from kproxy.replay.facts import (
     without_random_ids,
     without_repeats,
 )
-from kproxy.replay.ignored import Ignored, parse
+from kproxy.replay.ignored import Ignored
 from kproxy.replay.learned import EVENT as LEARNED
-from kproxy.replay.learned import Learned, of_note
+from kproxy.replay.learned import Learned, learned_of, own_words
 
 PREPARING_APIS = frozenset(
     {
@@ -185,20 +185,14 @@ class RecordingMeaning:
             yield f"  commits {where} after {count(before, 'record')}"
 
 
-def own_words(note: Note) -> list[str]:
-    """Return the words for what a recording's own settings ignore, if a note has them."""
-    is_setting = note.channel == EVENTS and note.body.get("event") == "ignored"
-    return list(note.body.get("ignore") or ()) if is_setting else []
-
-
 def learned_in(path: Path) -> Learned:
     """Return what a recording says that varies (`replay.learned`), which stands at its end.
 
     Raises: RecordingError; OSError.
     """
     with RecordingFile(path) as file:
-        bodies = [note.body for note in file.events(LEARNED)]
-    return of_note(bodies[-1]) if bodies else Learned()
+        found = [*map(learned_of, file.events(LEARNED))]
+    return found[-1] or Learned() if found else Learned()
 
 
 def _partitions(topic: TopicUse) -> str:
@@ -229,25 +223,19 @@ def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str
 def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
     meaning = RecordingMeaning(Ignored() if ignored is None else ignored)
     incomplete: list[str] = []
+    own: list[str] = []
     words: list[str] = []
 
     def on_note(note: Note) -> None:
-        event = note.body.get("event")
-        if note.channel != EVENTS:
-            return
-        if event == "ignored" and ignored is None:
-            try:
-                meaning.ignored = parse(own_words(note))
-            except ValueError as error:
-                incomplete.append(f"nothing is ignored: {error}")
-        elif event == LEARNED:
-            words[:] = of_note(note.body).words
-            if ignored is None:
-                meaning.ignored = meaning.ignored.with_words(words)
-        elif event in ("torn", "lost", "unread"):
+        own.extend(own_words(note))
+        if (found := learned_of(note)) is not None:
+            words[:] = found.words
+        if note.channel == EVENTS and note.body.get("event") in ("torn", "lost", "unread"):
             incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
 
     for item in with_gaps(lambda told: recording.read(files, told=told), on_note):
         meaning.add(item)
+    if ignored is None:
+        meaning.ignored = Ignored().with_words([*own, *words], incomplete.append)
     for line in (*(f"varies {word}" for word in words), *meaning.lines(), *incomplete):
         yield printable(line)
