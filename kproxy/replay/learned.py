@@ -27,7 +27,8 @@ from kproxy.history.behaviour import Behaviour
 from kproxy.history.transactions import COMMITTED
 from kproxy.replay.compared import differences
 from kproxy.replay.differences import short
-from kproxy.replay.ignored import Ignored, IgnoredPart, parse
+from kproxy.replay.ignore_words import parse, with_words
+from kproxy.replay.ignored import Ignored, IgnoredPart
 from kproxy.replay.kinds import Kind, kind_of, plain
 from kproxy.replay.places import Place, Places, pairs, part_of, places_of
 from kproxy.wire.protocol.record_batch import Record
@@ -127,7 +128,7 @@ def _list(body: Mapping[str, Any], name: str) -> list[Any]:
 def learn(runs: Sequence[Behaviour]) -> Learned:
     """Return what varies between runs that do the same."""
     parts = [part for topic in sorted(runs[0].topics) for part in _of_topic(topic, runs)]
-    ignored = Ignored().with_words(each.word for each in parts)
+    ignored = with_words(Ignored(), (each.word for each in parts))
     told: dict[str, str] = {}
     for other in runs[1:]:
         for each in differences(other, runs[0], ignored):
