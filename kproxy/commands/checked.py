@@ -101,10 +101,11 @@ def add_ignore_options(add: Callable[..., object]) -> None:
 
 def ignored(options: argparse.Namespace) -> Ignored:
     """Return what may differ in records."""
-    from kproxy.replay.ignored import Ignored, Partitions
+    from kproxy.replay.ignored import Ignored
 
     parts = (*options.ignore, *options.ignore_header, *options.ignore_json)
-    return Ignored(Partitions(options.partitions), parts)
+    never = (_part("partition"),) if options.partitions == "never" else ()
+    return Ignored(options.partitions == "always", (*parts, *never))
 
 
 def add_cassette_options(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +129,7 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _part(text: str) -> IgnoredPart:
-    from kproxy.replay.ignored import parse
+    from kproxy.replay.ignore_words import parse
 
     return parse([text]).parts[0]
 

@@ -147,11 +147,8 @@ def _as_sets(now: list[str], then: list[str]) -> Found:
 
 _COMPARE: dict[str, Callable[[list[str], list[str]], Found]] = {
     "order": _as_common_ordered,
-    "commits": _as_ordered,
     "transactions": _as_ends,
     "consumed": _as_sets,
-    "groups": _as_ordered,
-    "isolation": _as_ordered,
     "acknowledged": _as_acknowledged,
 }
 """Aspect → yields the differences between texts now, and in the recording; else `_as_ordered`."""

@@ -1,17 +1,4 @@
-"""Differences from the recorded records that are ignored, in the words of tests and recordings.
-
-::
-
-    "partition"            the partition of the record
-    "key"                  its key, and so its partition
-    "value"                its value
-    "header:trace-id"      the header of this name
-    "json:items[*].id"     a part of values that are JSON, or are decoded to it
-    "key-json:id"          a part of keys
-    "order"                an aspect (`compared`), of all topics
-
-    "json:id:uuid"         of a kind (`kinds`): uuid, time, counter, random, unique; by default any
-    "orders/json:id:uuid"  of one topic
+"""Differences from the recorded records that are ignored; `ignore_words` has the words for them.
 
 What is ignored may differ, and not be missing: a header, or a part, is there as often as when it
 was recorded, with whatever content of its kind; of any kind is null, too. Where a header stands
@@ -25,10 +12,7 @@ cannot be read (`unreadable`), whatever is ignored but the partition.
 
 from __future__ import annotations
 
-import contextlib
-import enum
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import attrs
@@ -45,19 +29,10 @@ from kproxy.wire.protocol.record_batch import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-
 UNREAD = "bytes that cannot be read"
 """Stands for the format of a batch that is compared by its bytes."""
 PRESENT = b"present"
 """Stands for the value of an ignored header of any kind."""
-
-_WORD = re.compile(
-    r"(?:([^/:]+)/)?(key-json|json|header|key|value|partition|[a-z]+)(?::(.*))?", re.DOTALL
-)
-_KINDS = {each.value: each for each in Kind}
-_NAMED = ("header", "json", "key-json")
-_WHOLE = ("key", "value")
-_ASPECTS = ("order", "commits", "transactions", "consumed", "groups", "isolation", "acknowledged")
 
 
 class Content(NamedTuple):
@@ -68,15 +43,6 @@ class Content(NamedTuple):
     headers: Headers
     decoded_as: str = ""
     """Format and name of the schema by which the value was decoded, if its rest is compared."""
-
-
-class Partitions(enum.Enum):
-    """The records whose partitions are compared."""
-
-    KEYED = "keyed"
-    """Records with a key."""
-    ALWAYS = "always"
-    NEVER = "never"
 
 
 @attrs.frozen
@@ -93,7 +59,7 @@ class IgnoredPart:
 
     @property
     def word(self) -> str:
-        """The word for it, which `parse` takes."""
+        """The word for it (`ignore_words`)."""
         kind = "" if self.kind is Kind.ANY and not _ends_in_kind(self.name) else self.kind.value
         where = f"{self.topic}/" if self.topic else ""
         return where + ":".join(each for each in (self.what, self.name, kind) if each)
@@ -165,7 +131,8 @@ class _Masking:
 class Ignored:
     """The parts of records that are not compared."""
 
-    partitions: Partitions = Partitions.KEYED
+    is_partition_always_compared: bool = False
+    """False: of records without a key it is not, if nothing else is said."""
     parts: tuple[IgnoredPart, ...] = ()
     schemas: Schemas | None = attrs.field(default=None, eq=False)
     """The schemas by which values are decoded."""
@@ -173,25 +140,10 @@ class Ignored:
         factory=dict, init=False, eq=False, repr=False
     )
 
-    def besides(self, other: Ignored) -> Ignored:
-        """Return what is ignored here or there; of partitions, what is not the default here."""
-        chosen = other if self.partitions is Partitions.KEYED else self
-        parts = (*self.parts, *other.parts)
-        return attrs.evolve(self, partitions=chosen.partitions, parts=parts)
-
-    def with_words(self, words: Iterable[str]) -> Ignored:
-        """Return what is ignored, and what these words of a recording name; a word of a newer
-        kproxy names nothing."""
-        known: list[IgnoredPart] = []
-        for word in words:
-            with contextlib.suppress(ValueError):
-                known.append(_part_of(word))
-        return attrs.evolve(self, parts=(*self.parts, *known))
-
     @property
     def aspects(self) -> frozenset[str]:
-        """The aspects that are not compared."""
-        return frozenset(each.what for each in self.parts if each.what in _ASPECTS)
+        """The aspects that are not compared, among the other first words."""
+        return frozenset(each.what for each in self.parts)
 
     def of_topic(self, topic: str) -> list[IgnoredPart]:
         """Return the parts that are ignored in a topic."""
@@ -203,39 +155,35 @@ class Ignored:
 
     def any_partition(self, topic: str) -> bool:
         """Return whether no record of a topic has to be in its recorded partition."""
-        if self.partitions is not Partitions.KEYED:
-            return self.partitions is Partitions.NEVER
-        return any(each.what in ("partition", "key", "key-json") for each in self.of_topic(topic))
+        free = ("partition", "key", "key-json")
+        return not self.is_partition_always_compared and any(
+            each.what in free for each in self.of_topic(topic)
+        )
 
     def compares_partition(self, record: Record | TopicRecord, topic: str) -> bool:
         """Return whether the partition of a record of a topic is compared."""
-        if self.partitions is Partitions.ALWAYS or self.any_partition(topic):
-            return self.partitions is Partitions.ALWAYS
-        return record.key is not None or isinstance(record, UnreadableBatch)
+        if self.is_partition_always_compared:
+            return True
+        is_placed = record.key is not None or isinstance(record, UnreadableBatch)
+        return is_placed and not self.any_partition(topic)
 
     def content(self, record: Record | TopicRecord, topic: str) -> Content:
         """Return key, value and headers of a record of a topic, without the content of ignored
         parts."""
-        return self._read(record, topic)[0]
+        return self.read(record, topic)[0]
 
-    def varying(self, record: Record | TopicRecord, topic: str) -> Varying:
-        """Return the contents of the ignored parts of a record that are of a kind."""
-        if not self.parts:
-            return ()
-        return tuple(self._read(record, topic)[1])
-
-    def _read(
-        self, record: Record | TopicRecord, topic: str
-    ) -> tuple[Content, list[tuple[IgnoredPart, Any]]]:
+    def read(self, record: Record | TopicRecord, topic: str) -> tuple[Content, Varying]:
+        """Return the `content` of a record, and what its ignored parts have that are of a kind."""
         if isinstance(record, UnreadableBatch):  # nothing of it can be told apart, to be ignored
-            return Content(None, record.value, (), UNREAD), []
-        if not self.parts:
-            return Content(record.key, record.value, record.headers), []
-        masking = _Masking(self.of_topic(topic))
+            return Content(None, record.value, (), UNREAD), ()
+        parts = self.of_topic(topic)
+        if all(each.what == "partition" for each in parts):
+            return Content(record.key, record.value, record.headers), ()
+        masking = _Masking(parts)
         headers = masking.headers(record.headers)
         key, _ = self._part(masking, "key", record, topic)
         value, decoded_as = self._part(masking, "value", record, topic)
-        return Content(key, value, headers, decoded_as), masking.varying
+        return Content(key, value, headers, decoded_as), tuple(masking.varying)
 
     def _part(
         self, masking: _Masking, part: str, record: Record | TopicRecord, topic: str
@@ -263,35 +211,5 @@ def schema_name(by: str) -> str:
     return by.partition(", ")[0]
 
 
-def parse(words: Iterable[str]) -> Ignored:
-    """Parse the words for ignored parts.
-
-    Raises:
-        ValueError: a word is none of those above.
-    """
-    parts = tuple(map(_part_of, words))
-    return Ignored(parts=parts)
-
-
-def _part_of(word: str) -> IgnoredPart:
-    found = _WORD.fullmatch(word)
-    topic, what, rest = found.groups() if found else (None, "", None)
-    name, colon, kind = (rest or "").rpartition(":")
-    if what in _NAMED and rest:
-        if not (colon and name and kind in _KINDS):
-            name, kind = rest, Kind.ANY.value
-        if what != "header":
-            json_paths.parse(name)
-        return IgnoredPart(what, name, _KINDS[kind], topic or "")
-    if what in _WHOLE and (rest is None or rest in _KINDS):
-        return IgnoredPart(what, "", _KINDS[rest or "any"], topic or "")
-    if (what == "partition" and rest is None) or (what in _ASPECTS and not (topic or rest)):
-        return IgnoredPart(what, topic=topic or "")
-    wanted = '"partition", "key", "header:NAME" or "json:PATH"'
-    raise ValueError(
-        f"{word!r} cannot be ignored: give {wanted}, and its kind: {', '.join(_KINDS)}"
-    )
-
-
 def _ends_in_kind(name: str) -> bool:
-    return name.rpartition(":")[2] in _KINDS and ":" in name
+    return ":" in name and name.rpartition(":")[2] in [each.value for each in Kind]

@@ -21,12 +21,14 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.entries import EVENTS, Note
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.transactions import COMMITTED
 from kproxy.replay.compared import differences
 from kproxy.replay.differences import short
-from kproxy.replay.ignored import Ignored, IgnoredPart, parse
+from kproxy.replay.ignore_words import parse, with_words
+from kproxy.replay.ignored import Ignored, IgnoredPart
 from kproxy.replay.kinds import Kind, kind_of, plain
 from kproxy.replay.places import Place, Places, pairs, part_of, places_of
 from kproxy.wire.protocol.record_batch import Record
@@ -98,22 +100,35 @@ class Learned:
         return Learned(tuple(parts))
 
 
-def of_note(body: Mapping[str, Any]) -> Learned:
-    """Return what a note says."""
-    names = {each.name for each in attrs.fields(LearnedPart)}
-    parts = body.get("varies") or ()
+def learned_of(note: Note) -> Learned | None:
+    """Return what a note of a recording says that varies, if it is that note."""
+    if note.channel != EVENTS or note.body.get("event") != EVENT:
+        return None
+    parts = [each for each in _list(note.body, "varies") if isinstance(each, dict)]
     return Learned(
         tuple(
-            LearnedPart(**{name: value for name, value in each.items() if name in names})
+            LearnedPart(each["word"], str(each.get("example", "")), bool(each.get("is_asked")))
             for each in parts
+            if isinstance(each.get("word"), str)
         )
     )
+
+
+def own_words(note: Note) -> list[str]:
+    """Return the words for what a recording's own settings ignore, if a note has them."""
+    is_setting = note.channel == EVENTS and note.body.get("event") == "ignored"
+    return [each for each in _list(note.body, "ignore") if isinstance(each, str) and is_setting]
+
+
+def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+    found = body.get(name)
+    return found if isinstance(found, list) else []
 
 
 def learn(runs: Sequence[Behaviour]) -> Learned:
     """Return what varies between runs that do the same."""
     parts = [part for topic in sorted(runs[0].topics) for part in _of_topic(topic, runs)]
-    ignored = Ignored().with_words(each.word for each in parts)
+    ignored = with_words(Ignored(), (each.word for each in parts))
     told: dict[str, str] = {}
     for other in runs[1:]:
         for each in differences(other, runs[0], ignored):

@@ -25,8 +25,7 @@ from kproxy.recording.opened import OpenRecordings
 from kproxy.replay import index_file
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.index_file import Indexed
-from kproxy.replay.learned import EVENT as LEARNED
-from kproxy.replay.learned import of_note
+from kproxy.replay.learned import learned_of
 from kproxy.replay.load import Loader
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.pace import Pace
@@ -167,8 +166,8 @@ def _read(
         on_note(note)
         if note.channel != CONNECTIONS and note.body.get("event") == SCHEMA:
             loader.loaded.note_schema(note.body)
-        if note.channel != CONNECTIONS and note.body.get("event") == LEARNED:
-            loader.loaded.learned = of_note(note.body).words
+        if (found := learned_of(note)) is not None:
+            loader.loaded.learned = found.words
         if faults is not None:
             faults.note(note)
 

@@ -276,13 +276,14 @@ class ProduceCheck:
         self, topic: Topic, partition: int, record: Record, in_transaction: bool = False
     ) -> Expected | None:
         """Return the first unproduced record equal to this one, marked as produced; or None."""
-        same = self.equal_to(topic, record)
+        content, varying = self.ignored.read(record, topic.name)
+        same = self._of(topic).get(content)
         if same is None:
             return None
         outcome = Outcome.ONGOING if in_transaction else Outcome.PLAIN
         found = self._first(same, partition, record, outcome)
         if found is not None:
-            found.varying = self.ignored.varying(record, topic.name)
+            found.varying = varying
         if found is not None and in_transaction:
             found.outcome = outcome
             self._unsettled[found] = None
@@ -486,8 +487,7 @@ class ProduceCheck:
         if found is None:
             found = self._topics[topic] = {}
             for expected in self._read(topic):
-                key = self.ignored.content(expected.record, topic.name)
-                expected.recorded_varying = self.ignored.varying(expected.record, topic.name)
+                key, expected.recorded_varying = self.ignored.read(expected.record, topic.name)
                 found.setdefault(key, EqualRecords()).add(expected)
         return found
 

@@ -18,6 +18,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.connection import ReplayConnection
 from kproxy.replay.fetch import WaitingFetches
 from kproxy.replay.groups import ServedGroups
+from kproxy.replay.ignore_words import with_words
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.produced import ProduceCheck
@@ -58,7 +59,7 @@ class State:
         settings, loaded = self.settings, self.loaded
         report = self.report if settings.compares_records else Report()
         loaded.schemas.own = settings.decoders
-        ignored = attrs.evolve(settings.ignored.with_words(loaded.learned), schemas=loaded.schemas)
+        ignored = attrs.evolve(with_words(settings.ignored, loaded.learned), schemas=loaded.schemas)
         self.check = ProduceCheck(loaded, report, ignored)
         self.fetches = WaitingFetches()
         self.groups = ServedGroups(loaded, self.timers, self.respond)

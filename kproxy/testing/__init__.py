@@ -78,7 +78,7 @@ def replay(
         ValueError: an argument is invalid.
         RecordingError: on entering the block; the path is missing, or is no whole recording.
     """
-    from kproxy.replay import ignored
+    from kproxy.replay import ignore_words
     from kproxy.replay.compared import Compared, parse_aspects
     from kproxy.replay.pace import parse_factor
     from kproxy.replay.settings import Expect, Mode, ReplaySettings, Visible
@@ -104,7 +104,7 @@ def replay(
         mode=Mode(mode),
         visible=compared.expect.visible if visible is None else Visible(visible),
         fails_fast=fail_fast,
-        ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
+        ignored=ignore_words.parse([ignore] if isinstance(ignore, str) else ignore),
         users=users or {},
     )
     how = Replay([Path(each) for each in paths], settings, parse_factor(timing), compared=compared)
@@ -131,11 +131,11 @@ def record(
         TlsError: on entering the block; `config`, or a file that it names, cannot be used.
         OSError: on entering the block; the file exists, or cannot be created.
     """
-    from kproxy.replay import ignored
+    from kproxy.replay import ignore_words
     from kproxy.testing import sessions
 
     ignore = [ignore] if isinstance(ignore, str) else list(ignore)
-    ignored.parse(ignore)
+    ignore_words.parse(ignore)
     if bootstrap is None and config is None:
         raise ValueError("give bootstrap, HOST:PORT, or config, the properties of a client")
     session = sessions.RecordingSession(

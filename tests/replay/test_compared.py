@@ -10,7 +10,7 @@ import pytest
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.producers import produced
 from kproxy.look.lines.meaning import RecordingMeaning
-from kproxy.replay import ignored
+from kproxy.replay import ignore_words
 from kproxy.replay.compared import ASPECTS, RECORDS, Compared, Difference, differences
 from kproxy.replay.settings import Expect
 from kproxy.wire.protocol import codes, messages
@@ -157,7 +157,7 @@ def told(now: Recorded, then: Recorded, *words: str) -> list[str]:
     for behaviour, was in zip(behaviours, (now, then), strict=True):
         for exchange in was.exchanges:
             behaviour.add(exchange)
-    found = differences(*behaviours, ignored.parse(words))
+    found = differences(*behaviours, ignore_words.parse(words))
     return [f"{'?' * each.missing}{each.aspect}: {each.text}" for each in found]
 
 
@@ -502,5 +502,5 @@ def test_a_reader_of_uncommitted_records_is_told() -> None:
 
 def test_each_aspect_may_be_ignored_as_a_whole() -> None:
     words = [each for each in ASPECTS if each != RECORDS]
-    assert ignored.parse(words).aspects == {*words}
+    assert ignore_words.parse(words).aspects == {*words}
     assert told(Did(), all_of_it(), *words) == []

@@ -17,7 +17,7 @@ import attrs
 import pytest
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.replay.ignored import Ignored, Partitions
+from kproxy.replay.ignore_words import parse
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from kproxy.wire.protocol import codes, messages, records
 from kproxy.wire.protocol.message_sets import encode_message_set
@@ -200,9 +200,9 @@ CHANGES: dict[str, Callable[[How, random.Random, list[Work]], How]] = {
     "another group": lambda how, of, works: attrs.evolve(how, groups="2"),
 }
 SETTINGS = [
-    ReplaySettings(visible=visible, ignored=Ignored(partitions))
+    ReplaySettings(visible=visible, ignored=parse(words))
     for visible in Visible
-    for partitions in (Partitions.KEYED, Partitions.NEVER)
+    for words in ([], ["partition"])
 ]
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.replay import ignored, index_file
-from kproxy.replay.ignored import Headers, Ignored, Partitions
+from kproxy.replay import index_file
+from kproxy.replay.ignore_words import parse
+from kproxy.replay.ignored import Headers, Ignored
 from kproxy.replay.index_file import Indexed
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.produced_report import report_unproduced
@@ -144,18 +145,21 @@ def test_a_record_that_is_never_produced_is_a_finding_where_that_is_asked(visibl
     )
 
 
+KEYED, ALWAYS, NEVER = Ignored(), Ignored(is_partition_always_compared=True), parse(["partition"])
+
+
 @pytest.mark.parametrize(
-    ("key", "partitions", "findings"),
+    ("key", "ignored", "findings"),
     [
-        (b"k", Partitions.KEYED, 1),
-        (None, Partitions.KEYED, 0),
-        (None, Partitions.ALWAYS, 1),
-        (b"k", Partitions.NEVER, 0),
+        (b"k", KEYED, 1),
+        (None, KEYED, 0),
+        (None, ALWAYS, 1),
+        (b"k", NEVER, 0),
     ],
 )
-def test_whether_the_partition_counts(key, partitions, findings) -> None:
+def test_whether_the_partition_counts(key, ignored, findings) -> None:
     was = Recorded().metadata(partitions=2).produced(batch("a", key=key))
-    broker = playing(was, ReplaySettings(visible=Visible.CAUSAL, ignored=Ignored(partitions)))
+    broker = playing(was, ReplaySettings(visible=Visible.CAUSAL, ignored=ignored))
     broker.connect().produce(batch("a", key=key), partition=1)
     assert len(broker.report.findings) == findings
 
@@ -163,27 +167,27 @@ def test_whether_the_partition_counts(key, partitions, findings) -> None:
 PLACED = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab")), max_size=12)
 
 
-def check_of(placed: Sequence[tuple[int, str]], partitions: Partitions) -> ProduceCheck:
+def check_of(placed: Sequence[tuple[int, str]], ignored: Ignored) -> ProduceCheck:
     """A check of values that were recorded in partitions."""
     was = Recorded().metadata(partitions=3)
     for index in range(3):
         values = [value for partition, value in placed if partition == index]
         if values:
             was.produced(batch(*values), partition=index)
-    return ProduceCheck(was.loaded, Report(), Ignored(partitions))
+    return ProduceCheck(was.loaded, Report(), ignored)
 
 
-@given(PLACED, PLACED, st.sampled_from(Partitions))
+@given(PLACED, PLACED, st.sampled_from([KEYED, ALWAYS, NEVER]))
 def test_a_record_is_the_first_that_is_left_in_its_partition_or_else_in_any(
-    placed: list[tuple[int, str]], produced: list[tuple[int, str]], partitions: Partitions
+    placed: list[tuple[int, str]], produced: list[tuple[int, str]], ignored: Ignored
 ) -> None:
-    check = check_of(placed, partitions)
+    check = check_of(placed, ignored)
     orders = check.loaded.cluster.topics["orders"]
     left = sorted(check.expected(orders), key=lambda each: (each.partition, each.offset))
     for partition, value in produced:
         equal = [each for each in left if each.record.value == value.encode()]
         found = [each for each in equal if each.partition == partition]
-        found += equal if partitions is Partitions.NEVER else []
+        found += equal if ignored is NEVER else []
         record = Record(0, 1, b"k", value.encode())
         assert check.match(orders, partition, record) is next(iter(found), None)
         left = [each for each in left if each not in found[:1]]
@@ -191,7 +195,7 @@ def test_a_record_is_the_first_that_is_left_in_its_partition_or_else_in_any(
 
 
 def test_many_equal_records_are_found_one_after_the_other() -> None:
-    check = check_of([(index % 3, "a") for index in range(20_000)], Partitions.NEVER)
+    check = check_of([(index % 3, "a") for index in range(20_000)], NEVER)
     orders = check.loaded.cluster.topics["orders"]
     with cProfile.Profile() as profile:
         found = [check.match(orders, 2, Record(0, 1, b"k", b"a")) for _ in range(20_001)]
@@ -208,7 +212,7 @@ def test_a_record_without_a_key_is_where_it_was_recorded() -> None:
 
 
 def test_where_partitions_do_not_count_records_are_where_they_are_produced_to() -> None:
-    settings = ReplaySettings(visible=Visible.CAUSAL, ignored=Ignored(Partitions.NEVER))
+    settings = ReplaySettings(visible=Visible.CAUSAL, ignored=NEVER)
     client = playing(recorded(), settings).connect()
     client.produce(batch("b"), partition=1)
     client.produce(batch("a", "c"))
@@ -231,7 +235,7 @@ def test_headers_count_but_those_that_are_left_out() -> None:
     assert broker.report.findings == []
 
 
-IGNORES_TRACE = ReplaySettings(ignored=ignored.parse(["header:trace"]))
+IGNORES_TRACE = ReplaySettings(ignored=parse(["header:trace"]))
 KIND, TRACE = ("kind", b"x"), ("trace", b"1")
 
 
@@ -345,7 +349,7 @@ def test_an_unknown_topic_is_refused_and_not_created() -> None:
 
 def test_parts_of_json_values_may_differ() -> None:
     was = Recorded().metadata().produced(batch('{"id": 1, "at": 5}', '{"id": 2, "at": 6}'))
-    broker = playing(was, ReplaySettings(ignored=ignored.parse(["json:at"])))
+    broker = playing(was, ReplaySettings(ignored=parse(["json:at"])))
     client = broker.connect()
     assert client.produce(batch('{"at": 99, "id": 2}')).base_offset == 1
     assert broker.report.findings == []

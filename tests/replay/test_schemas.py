@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.replay import opening
-from kproxy.replay.ignored import parse
+from kproxy.replay.ignore_words import parse
 from kproxy.replay.settings import ReplaySettings
 from kproxy.wire.payloads.own import OwnDecoder
 from kproxy.wire.payloads.schemas import note_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.replay import ignored
+from kproxy.replay import ignore_words
 from kproxy.replay.ignored import Content, Ignored, IgnoredPart
 from kproxy.replay.kinds import Kind, kind_of
 from kproxy.replay.settings import ReplaySettings, Visible
@@ -37,7 +37,7 @@ def of(*records: tuple[Any, Any], headers: dict[str, str] | None = None, **more:
 def playing(then: bytes, *words: str, partitions: int = 1) -> Playing:
     """The broker of a recording in which this was produced."""
     was = Recorded().metadata(partitions=partitions).produced(then)
-    settings = ReplaySettings(visible=Visible.CAUSAL, ignored=ignored.parse(words))
+    settings = ReplaySettings(visible=Visible.CAUSAL, ignored=ignore_words.parse(words))
     return Playing(was.loaded, settings)
 
 
@@ -159,7 +159,7 @@ WORDS = st.builds(
 
 @given(WORDS)
 def test_a_word_says_all_of_a_part(part: IgnoredPart) -> None:
-    assert ignored.parse([part.word]).parts == (part,)
+    assert ignore_words.parse([part.word]).parts == (part,)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_word_says_all_of_a_part(part: IgnoredPart) -> None:
 )
 def test_what_is_no_word(word: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be ignored|is no path"):
-        ignored.parse([word])
+        ignore_words.parse([word])
 
 
 @given(st.binary(max_size=9) | st.none(), st.binary(max_size=9) | st.none(), st.lists(WORDS))

@@ -25,13 +25,15 @@ from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.items import Item, with_gaps
 from kproxy.look.diff.compare import ASPECTS, LATENCY_FACTOR, compare
-from kproxy.look.lines.meaning import learned_in, own_words
+from kproxy.look.lines.meaning import learned_in
 from kproxy.look.lines.stream import Stream
 from kproxy.recording import RecordingError
 from kproxy.recording.notices import Notices
 from kproxy.recording.paths import Parts, by_recording, short_names
 from kproxy.replay.compared import Difference
+from kproxy.replay.ignore_words import with_words
 from kproxy.replay.ignored import Ignored
+from kproxy.replay.learned import own_words
 
 
 @attrs.frozen
@@ -100,7 +102,7 @@ def _pair(
         items = with_gaps(partial(_read, stream), on_note)
         first = next(items, None)  # the notes before it say what to ignore
         sides.append(iter(()) if first is None else itertools.chain([first], items))
-    ignored = how.ignored.besides(Ignored().with_words(words))
+    ignored = with_words(how.ignored, words, notices.texts.append)
     return compare(sides[0], sides[1], ignored, how.aspects, how.latency_factor)
 
 

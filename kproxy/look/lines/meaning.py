@@ -44,9 +44,10 @@ from kproxy.replay.facts import (
     without_random_ids,
     without_repeats,
 )
-from kproxy.replay.ignored import Ignored, parse
+from kproxy.replay.ignore_words import with_words
+from kproxy.replay.ignored import Ignored
 from kproxy.replay.learned import EVENT as LEARNED
-from kproxy.replay.learned import Learned, of_note
+from kproxy.replay.learned import Learned, learned_of, own_words
 
 PREPARING_APIS = frozenset(
     {
@@ -78,6 +79,9 @@ _TRANSIENT_IN = frozenset(
     {("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"), ("ApiVersions", "UNSUPPORTED_VERSION")}
 )
 
+_ByClient = dict[str, set[tuple[str, str]]]
+"""Client → APIs, and texts on their requests."""
+
 
 @attrs.define(eq=False)
 class RecordingMeaning:
@@ -85,8 +89,8 @@ class RecordingMeaning:
 
     ignored: Ignored = attrs.Factory(Ignored)
     behaviour: Behaviour = attrs.Factory(Behaviour)
-    _requests: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
-    _errors: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
+    _requests: _ByClient = attrs.field(factory=dict, init=False)
+    _errors: _ByClient = attrs.field(factory=dict, init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
 
     def add(self, item: Item) -> None:
@@ -100,9 +104,10 @@ class RecordingMeaning:
         self._faults.update(exchange.faults)
         for error in exchange.errors:
             if error not in TRANSIENT_ERRORS and (exchange.api, error) not in _TRANSIENT_IN:
-                self._errors.setdefault(client, set()).add(f"{exchange.api}: {error}")
+                self._errors.setdefault(client, set()).add((exchange.api or "?", error))
         if exchange.api not in _TOLD_BY_BEHAVIOUR and exchange.api not in PREPARING_APIS:
-            self._requests.setdefault(client, set()).add(meaning_text.request(exchange))
+            asked = exchange.api or "unknown API", meaning_text.request(exchange)
+            self._requests.setdefault(client, set()).add(asked)
 
     def facts(self, aspect: str) -> Iterator[Fact]:
         """Yield the facts of an aspect that are not of single records, groups or transactions."""
@@ -114,9 +119,9 @@ class RecordingMeaning:
                     if topic.consumers:
                         yield Fact(f"topic {name}, consumers", "", clients_text(topic.consumers))
             case "requests":
-                yield from _facts(self._requests, " ")
+                yield from _facts(self._requests)
             case "errors":
-                yield from _facts(self._errors, ":")
+                yield from _facts(self._errors)
             case "faults":
                 yield from (Fact("fault rules", one, one) for one in sorted(self._faults))
             case _:
@@ -136,10 +141,10 @@ class RecordingMeaning:
                 yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
         for client, requests in sorted(self._requests.items()):
             yield f"{client} requests"
-            yield from (f"  {text}" for text in sorted(requests))
+            yield from (f"  {api} {text}" for api, text in sorted(requests))
         for client, errors in sorted(self._errors.items()):
             yield f"{client} gets errors"
-            yield from (f"  {text}" for text in sorted(errors))
+            yield from (f"  {api}: {text}" for api, text in sorted(errors))
         yield from (f"fault {name}" for name in sorted(self._faults))
 
     def _topic_lines(self, name: str, topic: TopicUse) -> Iterator[str]:
@@ -185,32 +190,24 @@ class RecordingMeaning:
             yield f"  commits {where} after {count(before, 'record')}"
 
 
-def own_words(note: Note) -> list[str]:
-    """Return the words for what a recording's own settings ignore, if a note has them."""
-    is_setting = note.channel == EVENTS and note.body.get("event") == "ignored"
-    return list(note.body.get("ignore") or ()) if is_setting else []
-
-
 def learned_in(path: Path) -> Learned:
     """Return what a recording says that varies (`replay.learned`), which stands at its end.
 
     Raises: RecordingError; OSError.
     """
     with RecordingFile(path) as file:
-        bodies = [note.body for note in file.events(LEARNED)]
-    return of_note(bodies[-1]) if bodies else Learned()
+        found = [*map(learned_of, file.events(LEARNED))]
+    return found[-1] or Learned() if found else Learned()
 
 
 def _partitions(topic: TopicUse) -> str:
     return count(topic.partition_count, "partition") if topic.partition_count else ""
 
 
-def _facts(by_client: dict[str, set[str]], end_of_api: str) -> Iterator[Fact]:
-    """Yield a fact for each text, which begins with an API."""
+def _facts(by_client: _ByClient) -> Iterator[Fact]:
     for client, texts in by_client.items():
-        for each in sorted(texts):
-            api, _, text = each.partition(end_of_api)
-            yield Fact(f"client {client}, {api}", each, text.strip())
+        for api, text in sorted(texts):
+            yield Fact(f"client {client}, {api}", (api, text), text)
 
 
 def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:
@@ -229,25 +226,19 @@ def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str
 def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
     meaning = RecordingMeaning(Ignored() if ignored is None else ignored)
     incomplete: list[str] = []
+    own: list[str] = []
     words: list[str] = []
 
     def on_note(note: Note) -> None:
-        event = note.body.get("event")
-        if note.channel != EVENTS:
-            return
-        if event == "ignored" and ignored is None:
-            try:
-                meaning.ignored = parse(own_words(note))
-            except ValueError as error:
-                incomplete.append(f"nothing is ignored: {error}")
-        elif event == LEARNED:
-            words[:] = of_note(note.body).words
-            if ignored is None:
-                meaning.ignored = meaning.ignored.with_words(words)
-        elif event in ("torn", "lost", "unread"):
+        own.extend(own_words(note))
+        if (found := learned_of(note)) is not None:
+            words[:] = found.words
+        if note.channel == EVENTS and note.body.get("event") in ("torn", "lost", "unread"):
             incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
 
     for item in with_gaps(lambda told: recording.read(files, told=told), on_note):
         meaning.add(item)
+    if ignored is None:
+        meaning.ignored = with_words(Ignored(), [*own, *words], incomplete.append)
     for line in (*(f"varies {word}" for word in words), *meaning.lines(), *incomplete):
         yield printable(line)

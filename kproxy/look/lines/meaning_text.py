@@ -83,7 +83,7 @@ def request(exchange: Exchange) -> str:
     sent = _json(exchange.request_message)
     received = _json(exchange.response_message)
     errors = f"{', '.join(exchange.errors)} " if exchange.errors else ""
-    return f"{exchange.api or 'unknown API'} {sent} → {errors}{received}"
+    return f"{sent} → {errors}{received}"
 
 
 def _json(message: Any) -> str:

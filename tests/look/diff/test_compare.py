@@ -14,7 +14,7 @@ from kproxy.look.diff.lines import lines
 from kproxy.look.diff.records import AFTER, BEFORE, UnmatchedRecords
 from kproxy.look.lines.meaning import RecordingMeaning
 from kproxy.look.report.significance import latency_of, worst
-from kproxy.replay import ignored
+from kproxy.replay import ignore_words
 from kproxy.replay.compared import Difference
 from kproxy.replay.ignored import Ignored
 from tests.replay.test_all_aspects import (
@@ -93,7 +93,7 @@ def text_of(exchanges: Iterable[Exchange]) -> list[str]:
 
 def shown_lines(before: Did, after: Did, *ignore: str) -> list[str]:
     """What `kproxy diff` prints."""
-    return [*lines(compare(before.exchanges, after.exchanges, ignored.parse(ignore)))]
+    return [*lines(compare(before.exchanges, after.exchanges, ignore_words.parse(ignore)))]
 
 
 ORDERS = "records: topic orders, produced by app"

@@ -10,7 +10,9 @@ from confluent_kafka import Producer
 
 from kproxy.cli import main
 from kproxy.exchange import notes
+from kproxy.look.lines.meaning import lines
 from kproxy.recording import read
+from kproxy.recording.recovery import append_notes
 from kproxy.testing import record
 from tests.bed.kafka import Kafka
 from tests.exchange.making import START_NS
@@ -54,6 +56,21 @@ def test_what_a_recordings_own_test_ignores_is_ignored(tmp_path: Path) -> None:
     then = recorded(tmp_path / "then.mcap", Did().wrote('{"at": 5}'))
     now = recorded(tmp_path / "now.mcap", Did().wrote('{"at": 6}'), "json:at")
     assert main(["diff", then, now]) == main(["diff", now, then]) == 0
+
+
+def test_words_that_are_unknown_here_are_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    then = recorded(tmp_path / "then.mcap", Did().wrote('{"at": 5}'), "newer:x", "json:at")
+    now = recorded(tmp_path / "now.mcap", Did().wrote('{"at": 6}'), "newer:x")
+    with_note = Path(now)
+    varies = [{"word": 5}, 7, {"word": "later"}]
+    append_notes(with_note, lambda at: [notes.learned(at, {"event": "learned", "varies": varies})])
+    assert main(["diff", then, now]) == 0
+    told = capsys.readouterr().err
+    for text in (told, *("\n".join(lines([Path(each)])) for each in (then, now))):
+        assert text.count("not ignored: 'newer:x' cannot be ignored") == 1
+    assert told.count("'later' cannot be ignored") == 1
 
 
 def test_recordings_of_folders_are_compared_by_name(
