@@ -214,6 +214,7 @@ ROWS = {
     "learned": Row(
         notes.learned(AT, {"event": "learned", "varies": [{"word": "key"}]}), compared, "ignored"
     ),
+    "made_by": Row(notes.made_by(AT, {"from": "..", "test": "t.py::t"}), made, "t.py::t"),
     "pending": Row(
         notes.pending(
             AT, [ExchangeRow(2, AT, connection=1, api_key=12, request_bytes=40, fault_ns=0)]
