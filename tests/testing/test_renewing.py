@@ -14,11 +14,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kproxy import recording
+from kproxy import cli, recording
 from kproxy.look.lines.meaning import learned_in
 from kproxy.testing import files, renewing
 from tests.bed.proxies import KPROXY
-from tests.testing.plugin import run
+from tests.testing.plugin import record, run
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("outside_of_ci")
@@ -48,11 +48,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def kproxy(*options: object) -> subprocess.CompletedProcess[str]:
-    line = [KPROXY, *map(str, options)]
-    return subprocess.run(
-        line, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
-    )
+def kproxy(capfd: pytest.CaptureFixture[str], *options: object) -> tuple[int, str, str]:
+    """Run kproxy without a terminal: the exit code, stdout, stderr."""
+    code = cli.main([*map(str, options)])
+    return code, *capfd.readouterr()
 
 
 def on_a_terminal(answers: str, *options: object) -> str:
@@ -77,15 +76,15 @@ def value(path: Path) -> str:
 
 
 def test_a_command_is_recorded_again_and_nothing_is_replaced_unasked(
-    mock_brokers: str, prefix: str, project: Path
+    mock_brokers: str, prefix: str, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = project / "recordings" / "app.mcap"
     path.parent.mkdir()
     app = ["--", sys.executable, "-c", COMMAND, prefix]
     broker = ["--broker", mock_brokers]
     how = ["--cassette=once", "--learn", 2, *broker, "--ignore-header", "trace", "--user", "a:b"]
-    done = kproxy("replay", path, *how, *app)
-    assert done.returncode == 0, done.stderr
+    code, _, errors = kproxy(capfd, "replay", path, *how, *app)
+    assert code == 0, errors
     varies = learned_in(path)
     assert varies.words == [f"{prefix}/json:id:uuid"]
     made = renewing.maker(path)
@@ -94,71 +93,68 @@ def test_a_command_is_recorded_again_and_nothing_is_replaced_unasked(
     assert made["options"] == ["--ignore-header", "trace"]
     before = path.read_bytes()
     (project / "total").write_text("12.0")
-    asked = kproxy("renew", "recordings", *broker)
-    assert asked.returncode == 0, asked.stderr
-    lines = asked.stdout.splitlines()
+    code, shown, errors = kproxy(capfd, "renew", "recordings", *broker)
+    assert code == 0, errors
+    lines = shown.splitlines()
     assert lines[0] == "recordings/app.mcap, recorded again, differs (+):"
     assert any("11.5" in each and each.lstrip()[0] == "-" for each in lines), lines
     assert any("12.0" in each and each.lstrip()[0] == "+" for each in lines), lines
     assert lines[-1] == "there is no terminal to ask: --yes replaces all"
     assert path.read_bytes() == before
     (project / "total").write_text("broken")
-    failed = kproxy("renew", "recordings", *broker, "--yes")
-    assert failed.returncode == 1
-    assert "its command failed, and it stays as it was" in failed.stderr
+    code, _, errors = kproxy(capfd, "renew", "recordings", *broker, "--yes")
+    assert code == 1
+    assert "its command failed, and it stays as it was" in errors
     assert path.read_bytes() == before
+    _, shown, _ = kproxy(capfd, "renew", path, *broker, "--stale-after", "1h")
+    assert shown == "no recording is that old\n"
     (project / "total").write_text("12.0")
-    shown = on_a_terminal("no\n", "renew", "recordings", *broker)
-    assert "recordings/app.mcap stays as it was" in shown, shown
-    assert kproxy("renew", path, *broker, "--stale-after", "1h").stdout == (
-        "no recording is that old\n"
-    )
-    assert kproxy("renew", path, *broker, "--yes").returncode == 0
+    assert kproxy(capfd, "renew", path, *broker, "--yes")[0] == 0
     assert [value(path), *path.parent.iterdir()] == ["12.0", path]
     assert learned_in(path) == varies
-    assert kproxy("replay", path, *app).returncode == 0
+    assert kproxy(capfd, "replay", path, *app)[0] == 0
 
 
 def test_a_credential_of_a_command_is_not_kept(
-    mock_brokers: str, prefix: str, project: Path
+    mock_brokers: str, prefix: str, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     app = [sys.executable, "-c", COMMAND, prefix, "--password", "hunter22", "api_key=qwert17y"]
-    done = kproxy("replay", "app.mcap", "--cassette=once", "--broker", mock_brokers, "--", *app)
-    assert done.returncode == 0, done.stderr
+    how = "--cassette=once", "--broker", mock_brokers
+    code, _, errors = kproxy(capfd, "replay", "app.mcap", *how, "--", *app)
+    assert code == 0, errors
     assert b"hunter22" not in (data := Path("app.mcap").read_bytes())
     assert b"qwert17y" not in data
-    done = kproxy("renew", "app.mcap", "--broker", mock_brokers)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "a credential of its command is not kept: kproxy replay app.mcap" in done.stderr
-    assert "--password … api_key=…" in done.stderr
+    code, _, errors = kproxy(capfd, "renew", "app.mcap", "--broker", mock_brokers)
+    assert (code, errors.count("\n")) == (1, 1)
+    assert "a credential of its command is not kept: kproxy replay app.mcap" in errors
+    assert errors.endswith("--password '…' 'api_key=…'\n")
 
 
 def test_a_test_is_recorded_again_and_the_terminal_is_asked(
-    mock_brokers: str, prefix: str, project: Path
+    pytester: pytest.Pytester, mock_brokers: str, prefix: str
 ) -> None:
-    names = "one", "other", "third"
+    names = "one", "other"
     source = "".join(
         f"def test_{name}(kproxy):\n    work(kproxy.bootstrap, '{prefix}{name}')\n"
         for name in names
     )
-    (project / "test_app.py").write_text(f"{APP}\n{source}")
-    (project / "pytest.ini").write_text("[pytest]\n")
-    broker = "--broker", mock_brokers
-    once = ["-m", "pytest", "-q", "--kproxy-mode=once", "--kproxy-broker", mock_brokers]
-    subprocess.run([sys.executable, *once, "-n", "2"], check=True, capture_output=True, timeout=60)
-    paths = [project / "recordings" / "test_app" / f"test_{name}.mcap" for name in names]
-    assert [value(each) for each in paths] == ["11.5"] * 3
-    (project / "total").write_text("12.0")
-    shown = on_a_terminal("y\nn\ny\n", "renew", "recordings", *broker)
-    assert shown.count("is replaced") == 2, shown
-    assert [value(each) for each in paths] == ["12.0", "11.5", "12.0"]
-    silent = kproxy("renew", "recordings", *broker)
-    assert "there is no terminal to ask: --kproxy-yes replaces all" in silent.stdout
+    pytester.makepyfile(test_app=f"{APP}\n{source}")
+    pytester.makeini("[pytest]\n")
+    total = pytester.path / "total"
+    total.write_text("11.5")
+    record(pytester, mock_brokers).assert_outcomes(passed=2)
+    paths = [pytester.path / "recordings" / "test_app" / f"test_{name}.mcap" for name in names]
+    total.write_text("12.0")
+    shown = on_a_terminal("y\nn\n", "renew", "recordings", "--broker", mock_brokers)
+    assert "test_other.mcap stays as it was" in shown, shown
+    assert [value(each) for each in paths] == ["12.0", "11.5"]
+    silent = record(pytester, mock_brokers, "renew")
+    silent.stdout.fnmatch_lines(["kproxy: there is no terminal to ask: --kproxy-yes replaces all"])
     assert value(paths[1]) == "11.5"
-    again = [*once[:3], "--kproxy-mode=renew", *once[4:], "--kproxy-yes", "-n", "2"]
-    subprocess.run([sys.executable, *again], check=True, capture_output=True, timeout=60)
-    assert [value(each) for each in paths] == ["12.0"] * 3
-    assert sorted(paths[0].parent.iterdir()) == sorted(paths)
+    options = "--kproxy-mode=renew", "--kproxy-broker", mock_brokers, "--kproxy-yes", "-n2"
+    run(pytester, *options).assert_outcomes(passed=2)
+    assert [value(each) for each in paths] == ["12.0", "12.0"]
+    assert sorted(paths[0].parent.iterdir()) == paths
 
 
 def test_old_recordings_are_told_and_do_not_fail(

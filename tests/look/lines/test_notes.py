@@ -32,6 +32,7 @@ from kproxy.recording import Writer, entries, read
 from kproxy.recording.cut import cut
 from kproxy.recording.notices import notice
 from kproxy.tables import views
+from kproxy.testing.renewing import maker
 from kproxy.wire.payloads.schemas import Schema, note_of
 from kproxy.wire.protocol import messages
 from tests.exchange.batches import batch
@@ -127,6 +128,11 @@ def meant(note: Note, folder: Path) -> str:
     path = recorded(folder, asked, response(asked, produce_response({0: 41})), note)
     (exchange,) = read(path)
     return str(exchange.records[0].meaning("value"))
+
+
+def made(note: Note, folder: Path) -> str:
+    """What `kproxy renew` runs."""
+    return str((maker(recorded(folder, note, *traffic())) or {}).get("test"))
 
 
 def mended(note: Note, folder: Path) -> str:
