@@ -116,16 +116,19 @@ def _chosen(
 
 def _recorded(path: Path, made: dict[str, Any], options: argparse.Namespace) -> int:
     """Run the command of a recording, and record it beside; return the exit code."""
-    from kproxy import cli
+    from kproxy.commands import config, replay
+    from kproxy.commands.parser import command_parser
     from kproxy.testing.files import renewed_file
     from kproxy.testing.renewing import keep_learned
 
     new = renewed_file(path)
     new.unlink(missing_ok=True)
     given = [*_given(options, "--"), *(["--learn", str(options.learn)] if options.learn else [])]
-    words = ["replay", str(new), *made["options"], "--cassette", "once", *given]
+    words = [str(new), *made["options"], "--cassette", "once", *given]
     with contextlib.chdir(path.resolve().parent / made["from"]):
-        code = cli.main([*words, "--", *made["command"]])
+        asked = config.parse(command_parser("replay"), words)
+        asked.command, asked.typed = made["command"], words
+        code = replay.run(asked)
     if code == 0 and not options.learn:
         keep_learned(path, new)
     return code
