@@ -55,7 +55,7 @@ def mock():
 def broker(tmp_path_factory):
     from tests.bed import kafka
     with kafka.running("4.3.1", tmp_path_factory.mktemp("broker")) as found:
-        yield found.bootstrap
+        yield found.address
 """
 _TESTS = """
 import pytest
