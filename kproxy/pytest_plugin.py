@@ -21,11 +21,13 @@ that uses the fixture.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import inspect
 import os
 import shlex
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,7 @@ _MODES = {
     "replay": "the recording is the broker",
     "once": "record what has no recording, replay the rest",
     "rewrite": "record again",
+    "renew": "record again, show what differs, and ask whether to replace each",
     "verify": "run with a real broker, and compare with the recording",
     "live": "run with a real broker",
 }
@@ -57,8 +60,9 @@ _MARKER = (
 _run: pytest.StashKey[CassetteRun] = pytest.StashKey()
 _outcomes: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 _recorded: pytest.StashKey[dict[Path, str]] = pytest.StashKey()
-_said: pytest.StashKey[list[str]] = pytest.StashKey()
-"""Lines on what was learned, for the end of the session."""
+_said: pytest.StashKey[dict[str, Any]] = pytest.StashKey()
+"""What a test has for the end of the session, in its last report: "lines" on what was learned;
+"old", the name of its recording and its age in days; "renewed", its path and its name."""
 _rehearsals: pytest.StashKey[list[Path]] = pytest.StashKey()
 _is_rehearsal: pytest.StashKey[bool] = pytest.StashKey()
 
@@ -88,8 +92,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         nargs="?",
         const=2,
         default=1,
-        help="with once and rewrite: run each test that is recorded N times (2), and keep in the"
-        " recording what varies between these runs: ids, times, …, each with its kind",
+        help="with once, rewrite and renew: run each test that is recorded N times (2), and keep in"
+        " the recording what varies between these runs: ids, times, …, each with its kind",
+    )
+    group.addoption(
+        "--kproxy-stale-after",
+        metavar="TIME",
+        type=_seconds,
+        help="warn of recordings that are older, as 90d; with renew: record only these again",
+    )
+    group.addoption(
+        "--kproxy-yes", action="store_true", help="with renew: replace all, without a question"
     )
     group.addoption(
         "--kproxy-annotate",
@@ -99,7 +112,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kproxy-record-in-ci",
         action="store_true",
-        help="let once and rewrite record where the variable CI is set",
+        help="let once, rewrite and renew record where the variable CI is set",
     )
     parser.addini(
         "kproxy_recordings", "folder of recordings, from the root directory", default="recordings"
@@ -112,13 +125,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def _seconds(text: str) -> float:
+    from kproxy.units import parse_seconds
+
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and refuse to record in CI, where recordings would be lost."""
     config.addinivalue_line("markers", _MARKER)
     config.stash[_recorded] = {}
-    config.stash[_said] = []
-    if config.getoption("kproxy_mode") == "rewrite" and _refused(config):
-        raise pytest.UsageError(f"--kproxy-mode=rewrite: {_REFUSED}")
+    mode = config.getoption("kproxy_mode")
+    if mode in ("rewrite", "renew") and _refused(config):
+        raise pytest.UsageError(f"--kproxy-mode={mode}: {_REFUSED}")
 
 
 _REFUSED = "recording in CI is refused, for nobody looks at it; --kproxy-record-in-ci allows it"
@@ -136,7 +158,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Write what was learned and what is to be asked, and annotations."""
+    """Write what was learned and what is to be asked, annotations, and which recordings are old;
+    replace those that were renewed."""
     if config.getoption("kproxy_annotate"):
         from kproxy.testing.files import annotation
 
@@ -145,8 +168,33 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                 first = report.longrepr.reprcrash.message.partition("\n")[0]
                 file = report.nodeid.partition("::")[0]
                 terminalreporter.write_line(annotation(first, report.nodeid, file))
-    for line in config.stash[_said]:
+    reports = [each for several in terminalreporter.stats.values() for each in several]
+    said: list[dict[str, Any]] = [each.kproxy for each in reports if hasattr(each, "kproxy")]
+
+    def write(line: str) -> None:
         terminalreporter.write_line(f"kproxy: {line}")
+
+    for line in (line for each in said for line in each["lines"]):
+        write(line)
+    if ages := dict(each["old"] for each in said if "old" in each):
+        from kproxy.testing.renewing import stale_line
+
+        write(stale_line(ages, "pytest --kproxy-mode=renew"))
+    if renewed := dict(each["renewed"] for each in said if "renewed" in each):
+        _replace(config, renewed, write)
+
+
+def _replace(config: pytest.Config, renewed: dict[str, str], write: Callable[[str], None]) -> None:
+    """Replace recordings by what was recorded again, with the terminal's stdin for questions."""
+    from kproxy.testing.renewing import Renewed, replace
+
+    capturing: Any = config.pluginmanager.getplugin("capturemanager")
+    if capturing is not None:
+        capturing.suspend(in_=True)
+    is_sure = config.getoption("kproxy_yes")
+    stay = replace([Renewed(Path(p), name) for p, name in renewed.items()], write, is_sure=is_sure)
+    if stay and not sys.stdin.isatty():
+        write("there is no terminal to ask: --kproxy-yes replaces all")
 
 
 def _folder(config: pytest.Config) -> str:
@@ -251,6 +299,7 @@ def _address(broker: Any) -> str:
 def _run_of(node: Any) -> CassetteRun:
     """Read a test's marker, and return its run."""
     from kproxy.testing import replay
+    from kproxy.testing.renewing import made_by
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Front
 
@@ -264,8 +313,14 @@ def _run_of(node: Any) -> CassetteRun:
         pytest.fail(f"the marker kproxy takes {known}, not {' '.join(wrong)}", pytrace=False)
     path = _path(node, words.pop("recording", None))
     mode = config.getoption("kproxy_mode")
-    records = mode == "rewrite" or (mode == "once" and not path.exists())
+    old = _age(node, path)
+    if mode == "renew" and path.exists() and old is None and _stale_after(config) is not None:
+        mode = "replay"
+    records = mode in ("rewrite", "renew") or (mode == "once" and not path.exists())
     if records and _recorded_by_another(node, path):
+        from kproxy.testing.files import renewed_file
+
+        path = renewed_file(path) if renewed_file(path).exists() else path
         mode, records = "replay", False
     if records and _refused(config):
         pytest.fail(
@@ -285,8 +340,27 @@ def _run_of(node: Any) -> CassetteRun:
     found = CassetteRun(mode, path, shown, again, how, ignore, _properties(config), front)
     found.rehearsals = node.stash.get(_rehearsals, None)
     found.is_rehearsal = node.stash.get(_is_rehearsal, False)
-    found.log = config.stash[_said].append
+    said: dict[str, Any] = {"lines": []}
+    node.stash[_said] = said
+    if old is not None and not records:
+        said["old"] = (shown, old)
+    found.log = said["lines"].append
+    found.made_by = made_by(path, config.rootpath, test=node.nodeid)
     return found
+
+
+def _stale_after(config: pytest.Config) -> float | None:
+    return config.getoption("kproxy_stale_after")
+
+
+def _age(node: Any, path: Path) -> int | None:
+    """Return the age of a recording in days, if it is stale."""
+    from kproxy.recording import RecordingError
+    from kproxy.testing.renewing import days_old
+
+    with contextlib.suppress(RecordingError, OSError):  # which its replay says
+        return days_old(path, _stale_after(node.config))
+    return None
 
 
 def _command(node: Any, path: Path) -> str:
@@ -486,8 +560,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
     finally:
         if (run := item.stash.get(_run, None)) is not None:
             run.close(outcome)
-    if run is not None and run.mode == "rewrite" and outcome in ("passed", "xfailed"):
+    if run is not None and run.mode in ("rewrite", "renew") and outcome in ("passed", "xfailed"):
+        from kproxy.testing.files import renewed_file
+
         item.config.stash[_recorded][run.path] = item.nodeid
+        if renewed_file(run.path).exists():
+            item.stash[_said]["renewed"] = (str(run.path), run.shown)
     return result
 
 
@@ -500,6 +578,8 @@ def pytest_runtest_makereport(
     found = item.stash.get(_finding, "") if call.when == "call" else ""
     if found and (crash := getattr(report.longrepr, "reprcrash", None)) is not None:
         crash.message = f"kproxy: {found} | {crash.message}"  # of the summary, and of JUnit's XML
+    if call.when == "teardown" and _said in item.stash:
+        report.kproxy = item.stash[_said]  # type: ignore[attr-defined]
     outcome = report.outcome
     if outcome == "skipped" and hasattr(report, "wasxfail"):
         outcome = "xfailed"

@@ -22,6 +22,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kproxy.commands.child import (
@@ -48,6 +49,7 @@ _SHOWN = 10
 _WITH_COMMAND = (
     "annotate",
     "junit",
+    "stale_after",
     "cassette",
     "learn",
     "broker",
@@ -57,6 +59,10 @@ _WITH_COMMAND = (
     "bootstrap_env",
 )
 """Options that need a command."""
+_OF_A_RUN = dict.fromkeys(
+    ("--cassette", "--learn", "--broker", "--config", "--junit", "--stale-after", "--user"), True
+) | dict.fromkeys(("--record-in-ci", "--annotate", "--print-config"), False)
+"""Options that a recording does not note, → whether they have a value."""
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +80,7 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
             missing is listed and does not fail)
         --fail-fast  end the command at the first difference, and refuse topics that the recording
             does not hold, so that clients give up at once
+        --stale-after TIME  warn if the recording is older, as 90d (kproxy renew)
         --annotate  mark a failure on GitHub: what is different is an annotation
         --junit FILE  write the result as JUnit's XML
         """,
@@ -194,7 +201,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
         if isinstance(ended, int):
             return ended
         report_faults(rules, console.log)
-        lines = [*_told(run, ended), *ended.failure.splitlines()]
+        lines = [*_told(run, ended, options.stale_after), *ended.failure.splitlines()]
         console.log.write(*(f"kproxy: {line}" for line in lines))
         if options.annotate and ended.failure:
             console.log.write(annotation(ended.failure, f"kproxy replay {run.shown}"))
@@ -287,8 +294,12 @@ def _ended(
     return _RunEnd(code, failure, kept)
 
 
-def _told(run: CassetteRun, ended: _RunEnd) -> Iterator[str]:
-    """Yield what was checked and what was not, and what was recorded."""
+def _told(run: CassetteRun, ended: _RunEnd, stale_after: float | None) -> Iterator[str]:
+    """Yield what was checked and what was not, whether it is old, and what was recorded."""
+    from kproxy.testing.renewing import days_old, stale_line
+
+    if run.replays and (age := days_old(run.path, stale_after)) is not None:
+        yield stale_line({run.shown: age}, f"kproxy renew {shlex.quote(run.shown)}")
     if not ended.failure:  # else it follows from what is said there
         yield from not_repeated(run.unplayed)
     if run.replays:
@@ -329,6 +340,7 @@ def _run(
     import attrs
 
     from kproxy.replay.compared import Compared
+    from kproxy.testing.renewing import made_by
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Replay
 
@@ -337,7 +349,10 @@ def _run(
         compared = attrs.evolve(compared, aspects=options.compare)
     settings = attrs.evolve(settings, fails_fast=options.fail_fast)
     how = Replay(options.files, settings, options.timing, options.recorded_faults, compared)
-    path = options.files[0]
+    path, made = options.files[0], None
+    if options.cassette:
+        words = [*_lasting(options)]
+        made = made_by(path, Path.cwd(), options=words, command=options.command)
     return CassetteRun(
         options.cassette or "replay",
         path,
@@ -348,7 +363,21 @@ def _run(
         front=attrs.evolve(front, log=log),
         ignoring=lambda words: shlex.join(f"--ignore={word}" for word in words),
         log=log,
+        made_by=made,
     )
+
+
+def _lasting(options: argparse.Namespace) -> Iterator[str]:
+    """Yield what was typed of how it is recorded, without FILE and what is of this run alone."""
+    words = iter(options.typed)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in _OF_A_RUN:
+            value = next(words, "") if _OF_A_RUN[name] and not equals else value
+            if name == "--config" and value.endswith(".toml"):
+                yield f"--config={value}"
+        elif Path(word) != options.files[0]:
+            yield word
 
 
 def _joined(typed: Sequence[str]) -> Iterator[str]:

@@ -90,11 +90,12 @@ def _variable(text: str) -> str:
 
 
 def environment(bootstrap: str, more: Sequence[str]) -> Mapping[str, str]:
-    """Return our environment with the bootstrap address, and without kproxy's credentials; `more`
-    are further variables."""
+    """Return our environment with the bootstrap address, if there is one, and without kproxy's
+    credentials; `more` are further variables."""
     from kproxy.net.tls.credentials import without_login
 
-    return {**without_login(os.environ), **dict.fromkeys((*VARIABLES, *more), bootstrap)}
+    addresses = dict.fromkeys((*VARIABLES, *more), bootstrap) if bootstrap else {}
+    return {**without_login(os.environ), **addresses}
 
 
 class Child(NamedTuple):

@@ -165,6 +165,14 @@ COMMANDS = {
         "testing",
         ("kproxy learned orders.mcap", "kproxy learned orders.mcap --set varies.txt"),
     ),
+    "renew": Command(
+        "record again what a test or a command recorded, and ask whether to replace it",
+        "testing",
+        (
+            "kproxy renew recordings --broker localhost:9092",
+            "kproxy renew recordings --broker localhost:9092 --stale-after 90d --yes",
+        ),
+    ),
     "git-setup": Command(
         "let git diff show what changed in a recording", "testing", ("kproxy git-setup",)
     ),

@@ -6,8 +6,8 @@ read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ user ─▶ closed
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · outage · slow_peer
-                  lost · stood_still · stopped · clock_step · removed · ignored · learned · pending
-                  recovered
+                  lost · stood_still · stopped · clock_step · removed · ignored · learned · made_by
+                  pending · recovered
     of the file   index: of its chunks, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied · gone · all_removed
                   unread
@@ -167,6 +167,11 @@ def removed(time_ns: int, recording: str, first_part: int, last_part: int, by: s
 def learned(time_ns: int, body: Mapping[str, Any]) -> Note:
     """What varies between runs that do the same (`replay.learned`). The last note counts."""
     return Note(EVENTS, time_ns, dict(body))
+
+
+def made_by(time_ns: int, body: Mapping[str, Any]) -> Note:
+    """What makes this recording anew: `testing.renewing.made_by` has the body."""
+    return Note(EVENTS, time_ns, {"event": "made_by", **body})
 
 
 def ignored(time_ns: int, ignore: Sequence[str]) -> Note:

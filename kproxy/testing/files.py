@@ -4,6 +4,7 @@
 
     recordings/<folders and module of the test>/<Class.test>-<parameters>.mcap
                                                               .failed.mcap   if the test failed
+                                                              .renewed.mcap  until it replaces it
 
 Names have only characters that any file system takes. A digest is appended to parameters that this
 changes or cuts, and to those with capital letters, because some file systems ignore case. For a
@@ -23,6 +24,7 @@ from kproxy.recording.files import make_folder
 
 SUFFIX = ".mcap"
 _FAILED = ".failed.mcap"
+_RENEWED = ".renewed.mcap"
 _CHARACTERS_MAX = 80
 _ODD = re.compile(r"[^A-Za-z0-9_.=+-]+")
 
@@ -50,6 +52,17 @@ def failed_file(path: Path) -> Path:
     """Return the path for the recording of a failed run."""
     path = path if path.name else path.absolute()
     return path.with_name(path.name.removesuffix(SUFFIX) + _FAILED)
+
+
+def renewed_file(path: Path) -> Path:
+    """Return the path for what is recorded again, beside the file that it may replace."""
+    path = path.resolve()
+    return path.with_name(path.name.removesuffix(SUFFIX) + _RENEWED)
+
+
+def is_beside(path: Path) -> bool:
+    """Return whether a file is of a run that failed, or was not decided about."""
+    return path.name.endswith((_FAILED, _RENEWED))
 
 
 def keep(made: Path, path: Path) -> None:

@@ -5,7 +5,7 @@ The test is one of pytest's, with the fixture `kproxy`, or a command: `kproxy re
 ::
 
     mode      replay   once, without     rewrite   verify             live
-                       a recording
+                       a recording       renew
     broker    the      ─────────────── a real one, behind kproxy ──────────────
               recording
     finish    findings   –                 –       what differs from   –
@@ -13,7 +13,8 @@ The test is one of pytest's, with the fixture `kproxy`, or a command: `kproxy re
     close     .failed    kept if it passed, else as .failed.mcap       nothing is written
 
 A test that failed as expected (`xfail`) keeps its recording like one that passed. One that was
-skipped keeps it where there is none, so that it is skipped in a replay, too.
+skipped keeps it where there is none, so that it is skipped in a replay, too. With `renew` it is
+kept as .renewed.mcap where there is one: `renewing` compares them, and replaces that.
 
 Invariant: a recording in its place is never touched by a test that failed or was skipped, nor in
 the other modes. What a failed run did is beside it, as .failed.mcap.
@@ -26,8 +27,9 @@ import shlex
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -52,7 +54,6 @@ from kproxy.testing.sessions import (
 
 _EXCHANGES_SHOWN = 15
 _LOG_SHOWN = 5
-_DIFFERENCES_SHOWN = 60
 _REFUSALS = (RecordingError, ListenError, Unusable, TlsError, ValueError, OSError)
 """Errors that prevent a broker from starting; their texts say why."""
 
@@ -88,6 +89,8 @@ class CassetteRun:
     """True if the recording of this run is only added to them."""
     log: Callable[[str], object] = lambda text: None
     """Called with lines on what was learned."""
+    made_by: Mapping[str, Any] | None = None
+    """What records it (`renewing.made_by`), noted in the recording."""
     broker: Broker = attrs.field(init=False)
     _session: ReplaySession | RecordingSession = attrs.field(init=False)
     _folder: Path | None = attrs.field(default=None, init=False)
@@ -102,7 +105,7 @@ class CassetteRun:
             Unable: the recording cannot be read; the broker's address is invalid or not found.
         """
         recorded_before = self.path.exists()
-        if recorded_before and self.mode in ("rewrite", "verify"):
+        if recorded_before and self.mode in ("rewrite", "verify", "renew"):
             self._check_place()
         if self.mode in ("replay", "verify") and not recorded_before:
             raise Unrecorded(f"there is no recording {self.shown}; make it: {self.again}")
@@ -134,8 +137,8 @@ class CassetteRun:
         kind = self.mode if self.mode in ("verify", "live") else "record"
         if kind == "live":
             return RecordingSession(bootstrap, None, kind, (), self.config, self.front)
-        path = self._new_path()
-        return RecordingSession(bootstrap, path, kind, self.ignore, self.config, self.front)
+        path, about = self._new_path(), self.made_by
+        return RecordingSession(bootstrap, path, kind, self.ignore, self.config, self.front, about)
 
     def _new_path(self) -> Path:
         self._folder = Path(tempfile.mkdtemp(prefix="kproxy-"))
@@ -144,7 +147,8 @@ class CassetteRun:
     @property
     def will_record(self) -> bool:
         """True if this mode makes a recording to keep."""
-        return self.mode == "rewrite" or (self.mode == "once" and not self.path.exists())
+        is_new = self.mode == "once" and not self.path.exists()
+        return is_new or self.mode in ("rewrite", "renew")
 
     @property
     def replays(self) -> bool:
@@ -213,17 +217,11 @@ class CassetteRun:
 
     def _drift(self, made: Path) -> str:
         """Return the differences of the recording from this run with real brokers."""
-        from kproxy.look.diff.compare import MEANING
-        from kproxy.look.diff.lines import lines
-        from kproxy.look.diff.reading import Comparing, diff
-        from kproxy.recording.notices import Notices
+        from kproxy.testing.renewing import differing
 
-        how = Comparing(self.how.settings.ignored, MEANING)
-        found = [*lines(diff([self.path], [made], how, Notices()))]
-        if not found:
+        shown = differing(self.path, made, self.how.settings.ignored)
+        if not shown:
             return ""
-        more = [f"… and {len(found) - _DIFFERENCES_SHOWN} more lines"]
-        shown = found[:_DIFFERENCES_SHOWN] + (more if len(found) > _DIFFERENCES_SHOWN else [])
         what = f"this run (+) differs from {self.shown} (-):"
         return "\n".join([what, *shown, f"if that is meant, record again: {self.again}"])
 
@@ -266,7 +264,14 @@ class CassetteRun:
                 learned = learn_from(made, self.rehearsals)
                 for line in learned_lines(learned, self.shown):
                     self.log(line)
-            files.keep(made, self.path.resolve())
+            path = self.path.resolve()
+            if self.mode == "renew" and path.exists():
+                from kproxy.testing.renewing import keep_learned
+
+                if not self.rehearsals:
+                    keep_learned(path, made)
+                path = files.renewed_file(path)
+            files.keep(made, path)
         except OSError as error:
             if self.replays:  # it is no reason to write where recordings are read only
                 return None

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -452,6 +452,8 @@ class RecordingSession:
     config: Path | None = None
     """The properties of a client: TLS to the brokers, and where they are if `bootstrap` is ""."""
     front: Front = attrs.Factory(Front)
+    made_by: Mapping[str, Any] | None = None
+    """What records it (`renewing.made_by`), noted in the recording."""
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
     _host: Host[str] = attrs.field(init=False)
@@ -473,6 +475,8 @@ class RecordingSession:
         watcher = self.front.watcher()
         if self.ignore:
             watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
+        if self.made_by:
+            watcher.first_notes.append(notes.made_by(time.time_ns(), self.made_by))
         options = self.front.options(addresses, watcher, self.path)
         options = attrs.evolve(options, broker_tls=broker_tls)
         log = self.front.log_to(self.log)

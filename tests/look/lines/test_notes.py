@@ -32,6 +32,7 @@ from kproxy.recording import Writer, entries, read
 from kproxy.recording.cut import cut
 from kproxy.recording.notices import notice
 from kproxy.tables import views
+from kproxy.testing.renewing import maker
 from kproxy.wire.payloads.schemas import Schema, note_of
 from kproxy.wire.protocol import messages
 from tests.exchange.batches import batch
@@ -129,6 +130,11 @@ def meant(note: Note, folder: Path) -> str:
     return str(exchange.records[0].meaning("value"))
 
 
+def made(note: Note, folder: Path) -> str:
+    """What `kproxy renew` runs."""
+    return str((maker(recorded(folder, note, *traffic())) or {}).get("test"))
+
+
 def mended(note: Note, folder: Path) -> str:
     """What `kproxy recover` says, and that the note is in the file then."""
     path = recorded(folder, *traffic())
@@ -214,6 +220,7 @@ ROWS = {
     "learned": Row(
         notes.learned(AT, {"event": "learned", "varies": [{"word": "key"}]}), compared, "ignored"
     ),
+    "made_by": Row(notes.made_by(AT, {"from": "..", "test": "t.py::t"}), made, "t.py::t"),
     "pending": Row(
         notes.pending(
             AT, [ExchangeRow(2, AT, connection=1, api_key=12, request_bytes=40, fault_ns=0)]
