@@ -572,8 +572,9 @@ class Connection:
         silent_tls = "broker_tls" in self.about and not self._broker_bytes
         if first.flags & RAW_SASL and self._pending.first_with_header is None:
             return diagnosis.refused_credentials(self._login.mechanism, user=self._login.claimed)
+        answers = self._address_source in self._shared.answered
         return diagnosis.explain_hang_up(
-            self._address_source, has_responded, first.api_key, silent_tls
+            self._address_source, has_responded, first.api_key, silent_tls, answers
         )
 
     def _log_line(self, reason: str) -> str:

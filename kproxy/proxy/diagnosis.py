@@ -72,19 +72,20 @@ def check_response(data: bytes, position: int, address_source: str) -> None:
 
 
 def explain_hang_up(
-    address_source: str, has_responded: bool, api_key: int, silent_tls: bool
+    address_source: str, has_responded: bool, api_key: int, silent_tls: bool, answers: bool
 ) -> str | None:
     """Explain why a broker may have ended a connection with a pending request; None: no idea.
 
     `has_responded`: it responded to something other than ApiVersions; `api_key`: of the request
-    that waits; `silent_tls`: it agreed on TLS, and sent no byte.
+    that waits; `silent_tls`: it agreed on TLS, and sent no byte; `answers`: it answered another
+    connection, so that it is not the wrong port.
     """
     if silent_tls:
         return (
             "the broker hung up without a response: if it requires a certificate of its clients,"
             " run kproxy with --broker-tls-cert"
         )
-    if has_responded or api_key in LOGIN_KEYS:
+    if has_responded or api_key in LOGIN_KEYS or (answers and api_key == codec.API_VERSIONS):
         return None
     if api_key == codec.API_VERSIONS:
         return (

@@ -89,6 +89,7 @@ class ResponseStream:
         self._address_source = address_source
         self._interests = shared.interests
         self._topics = shared.topics
+        self._answered = shared.answered
         self._pending = pending
         self._login = login
         self._gate = gate
@@ -367,6 +368,7 @@ class ResponseStream:
         splices: Sequence[Splice] = ()
         if wanted & VERSIONS:
             self.versions_bytes += frame.frame_bytes
+            self._answered.add(self._address_source)
             splices, reports = versions.lower_versions(sent, frame.api_version)
             out.reports += reports
             sent = rewrite.apply(sent, splices) if splices else sent

@@ -388,6 +388,21 @@ def test_a_reset_is_logged_where_its_client_waits_for_more_than_a_poll(
     assert note.body["how"] == "reset"
 
 
+def test_tls_is_guessed_only_where_the_address_has_never_answered() -> None:
+    def versions(player: Player, number: int) -> None:
+        player.connect(number)
+        player.client(request(18, 3, messages.ApiVersionsRequest()), number)
+
+    answering, silent = Player(), Player()
+    versions(answering, 1)
+    answering.broker(response(18, 3, messages.ApiVersionsResponse(api_keys=[])), 1)
+    for player in (answering, silent):
+        versions(player, 2)
+        player.performer.reset(2, Side.BROKER)
+    assert "--broker-tls" in silent.logs[0]
+    assert not any("--broker-tls" in line for line in answering.logs)
+
+
 def test_a_request_cut_off_is_passed_on_and_recorded_as_far_as_it_came() -> None:
     frame = produce(1)
     player = Player()
