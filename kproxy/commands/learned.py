@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:  # a text that is no UTF-8, too
         return fail(f"kproxy learned: {options.set}: {error}", 2)
     except OSError as error:
-        return fail(f"kproxy learned: {error.filename}: {error.strerror}")
+        return fail(f"kproxy learned: {error.filename or options.file}: {error.strerror}")
     for line in learned.lines():
         print(printable(line))
     return 0

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable
 
@@ -62,6 +63,9 @@ def _part_of(word: str) -> IgnoredPart:
     topic, what, rest = found.groups() if found else (None, "", None)
     name, colon, kind = (rest or "").rpartition(":")
     if what in _NAMED and rest:
+        if colon and kind not in _KINDS and (near := difflib.get_close_matches(kind, _KINDS, 1)):
+            what = f"{kind!r} is no kind of what varies: did you mean {near[0]!r}?"
+            raise ValueError(f"{word!r} cannot be ignored: {what}")
         if not (colon and name and kind in _KINDS):
             name, kind = rest, Kind.ANY.value
         if what != "header":

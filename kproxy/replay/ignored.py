@@ -60,7 +60,7 @@ class IgnoredPart:
     @property
     def word(self) -> str:
         """The word for it (`ignore_words`)."""
-        kind = "" if self.kind is Kind.ANY and not _ends_in_kind(self.name) else self.kind.value
+        kind = "" if self.kind is Kind.ANY and ":" not in self.name else self.kind.value
         where = f"{self.topic}/" if self.topic else ""
         return where + ":".join(each for each in (self.what, self.name, kind) if each)
 
@@ -209,7 +209,3 @@ def schema_name(by: str) -> str:
     """Return the format and the name of a schema, `Avro shop.Order`, of what a value is decoded by:
     without its id, which the next registry may give to another."""
     return by.partition(", ")[0]
-
-
-def _ends_in_kind(name: str) -> bool:
-    return ":" in name and name.rpartition(":")[2] in [each.value for each in Kind]

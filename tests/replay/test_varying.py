@@ -163,7 +163,18 @@ def test_a_word_says_all_of_a_part(part: IgnoredPart) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["", "keys", "key:uid", "header", "json:", "json:a[", "partition:uuid", "orders/order"]
+    "word",
+    [
+        "",
+        "keys",
+        "key:uid",
+        "header",
+        "json:",
+        "json:a[",
+        "json:id:uuuid",
+        "partition:uuid",
+        "orders/order",
+    ],
 )
 def test_what_is_no_word(word: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be ignored|is no path"):
