@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -61,29 +62,34 @@ def on_times(heads: Iterable[Info]) -> list[str]:
 class Notices:
     """The notices of some recordings, in the order of their notes; losses are summed by reason."""
 
-    texts: list[str] = attrs.field(factory=list[str])
-    _lost: dict[str, tuple[int, int, int]] = attrs.field(
-        factory=dict[str, tuple[int, int, int]], init=False
-    )
-    """Reason → which of the texts it is, the frames, the bytes."""
+    losses: dict[str, Counter[str]] = attrs.field(factory=dict, init=False)
+    """Reason → how many "frames" and "bytes" are lost."""
+    _said: dict[str, Note | None] = attrs.field(factory=dict, init=False)
+    """Texts; and the reasons of losses, each with its first note."""
 
     def note(self, note: Note) -> None:
         """Take the next note."""
-        found = notice(note)
-        if found is None:
-            return
-        if note.body.get("event") == "lost":
+        text = notice(note)
+        if text is not None and note.body.get("event") == "lost":
             reason = str(note.body.get("reason"))
-            at, *sums = self._lost.get(reason, (len(self.texts), 0, 0))
-            frames, size = (
-                n + (note.body.get(key) or 0) for n, key in zip(sums, _LOST, strict=True)
-            )
-            self._lost[reason] = at, frames, size
-            del self.texts[at : at + 1]
-            body = {**note.body, "frames": frames, "bytes": size}
-            self.texts.insert(at, notice(attrs.evolve(note, body=body)) or "")
-        else:
-            self.texts.append(found)
+            self._said.setdefault(reason, note)
+            sums = self.losses.setdefault(reason, Counter())
+            sums.update({key: note.body.get(key) or 0 for key in _LOST})
+        elif text is not None:
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """Take a text beside the notes, once."""
+        self._said.setdefault(text, None)
+
+    @property
+    def texts(self) -> list[str]:
+        """The notices, as lines."""
+        return [text if note is None else self._loss(text, note)
+                for text, note in self._said.items()]  # fmt: skip
+
+    def _loss(self, reason: str, first: Note) -> str:
+        return notice(attrs.evolve(first, body={**first.body, **self.losses[reason]})) or ""
 
 
 def _time_of_day(time_ns: int) -> str:
