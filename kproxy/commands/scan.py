@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
             found.append(finding)
     for notice in notices.texts:
         print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
-    lost = sum(each["frames"] for each in notices.losses.values())
+    lost = sum(each["frames"] for _, each in notices.losses.values())
     missing = f"{counted(lost, 'frame')} {'is' if lost == 1 else 'are'}"
     missing = missing if lost else "some bytes are"
     but = f", but {missing} not in the recording" if notices.losses else ""

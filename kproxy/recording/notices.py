@@ -62,34 +62,21 @@ def on_times(heads: Iterable[Info]) -> list[str]:
 class Notices:
     """The notices of some recordings, in the order of their notes; losses are summed by reason."""
 
-    losses: dict[str, Counter[str]] = attrs.field(factory=dict, init=False)
-    """Reason → how many "frames" and "bytes" are lost."""
-    _said: dict[str, Note | None] = attrs.field(factory=dict, init=False)
-    """Texts; and the reasons of losses, each with its first note."""
+    texts: list[str] = attrs.field(factory=list[str])
+    losses: dict[str, tuple[int, Counter[str]]] = attrs.field(factory=dict, init=False)
+    """Reason → which of the texts it is, and how many "frames" and "bytes" are lost."""
 
     def note(self, note: Note) -> None:
         """Take the next note."""
-        text = notice(note)
-        if text is not None and note.body.get("event") == "lost":
+        found = notice(note)
+        if found is not None and note.body.get("event") == "lost":
             reason = str(note.body.get("reason"))
-            self._said.setdefault(reason, note)
-            sums = self.losses.setdefault(reason, Counter())
+            at, sums = self.losses.setdefault(reason, (len(self.texts), Counter()))
             sums.update({key: note.body.get(key) or 0 for key in _LOST})
-        elif text is not None:
-            self.say(text)
-
-    def say(self, text: str) -> None:
-        """Take a text beside the notes, once."""
-        self._said.setdefault(text, None)
-
-    @property
-    def texts(self) -> list[str]:
-        """The notices, as lines."""
-        return [text if note is None else self._loss(text, note)
-                for text, note in self._said.items()]  # fmt: skip
-
-    def _loss(self, reason: str, first: Note) -> str:
-        return notice(attrs.evolve(first, body={**first.body, **self.losses[reason]})) or ""
+            whole = attrs.evolve(note, body={**note.body, **sums})
+            self.texts[at : at + 1] = [notice(whole) or ""]
+        elif found is not None:
+            self.texts.append(found)
 
 
 def _time_of_day(time_ns: int) -> str:

@@ -102,7 +102,7 @@ def _pair(
         items = with_gaps(partial(_read, stream), on_note)
         first = next(items, None)  # the notes before it say what to ignore
         sides.append(iter(()) if first is None else itertools.chain([first], items))
-    ignored = with_words(how.ignored, words, notices.say)
+    ignored = with_words(how.ignored, words, notices.texts.append)
     return compare(sides[0], sides[1], ignored, how.aspects, how.latency_factor)
 
 
