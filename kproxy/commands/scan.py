@@ -25,7 +25,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from kproxy.exchange.entries import EVENTS, Note
     from kproxy.exchange.words.wording import count as counted
     from kproxy.look.lines.progress import reading
     from kproxy.look.lines.scan import SecretFinding, scan, total
@@ -33,25 +32,20 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording.notices import Notices
 
     found: list[SecretFinding] = []
-    lost: list[int] = []
     notices = Notices()
 
-    def on_note(note: Note) -> None:
-        notices.note(note)
-        if note.channel == EVENTS and note.body.get("event") == "lost":
-            lost.append(note.body.get("frames") or 0)
-
     with reading("scan", options.files) as progress:
-        for finding in scan(options.files, progress.update, on_note):
+        for finding in scan(options.files, progress.update, notices.note):
             progress.finish()
             text = json.dumps(finding.plain()) if options.json else printable(finding.line())
             print(text)
             found.append(finding)
     for notice in notices.texts:
         print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
-    missing = f"{counted(sum(lost), 'frame')} {'is' if sum(lost) == 1 else 'are'}"
-    missing = missing if sum(lost) else "some bytes are"
-    but = f", but {missing} not in the recording" if lost else ""
+    lost = sum(each["frames"] for _, each in notices.losses.values())
+    missing = f"{counted(lost, 'frame')} {'is' if lost == 1 else 'are'}"
+    missing = missing if lost else "some bytes are"
+    but = f", but {missing} not in the recording" if notices.losses else ""
     if not found and not options.json:
         there = counted(Stream(options.files).count_unopened(), "exchange")
         print(f"kproxy scan: no secrets found in {there}{but}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -62,27 +63,19 @@ class Notices:
     """The notices of some recordings, in the order of their notes; losses are summed by reason."""
 
     texts: list[str] = attrs.field(factory=list[str])
-    _lost: dict[str, tuple[int, int, int]] = attrs.field(
-        factory=dict[str, tuple[int, int, int]], init=False
-    )
-    """Reason → which of the texts it is, the frames, the bytes."""
+    losses: dict[str, tuple[int, Counter[str]]] = attrs.field(factory=dict, init=False)
+    """Reason → which of the texts it is, and how many "frames" and "bytes" are lost."""
 
     def note(self, note: Note) -> None:
         """Take the next note."""
         found = notice(note)
-        if found is None:
-            return
-        if note.body.get("event") == "lost":
+        if found is not None and note.body.get("event") == "lost":
             reason = str(note.body.get("reason"))
-            at, *sums = self._lost.get(reason, (len(self.texts), 0, 0))
-            frames, size = (
-                n + (note.body.get(key) or 0) for n, key in zip(sums, _LOST, strict=True)
-            )
-            self._lost[reason] = at, frames, size
-            del self.texts[at : at + 1]
-            body = {**note.body, "frames": frames, "bytes": size}
-            self.texts.insert(at, notice(attrs.evolve(note, body=body)) or "")
-        else:
+            at, sums = self.losses.setdefault(reason, (len(self.texts), Counter()))
+            sums.update({key: note.body.get(key) or 0 for key in _LOST})
+            whole = attrs.evolve(note, body={**note.body, **sums})
+            self.texts[at : at + 1] = [notice(whole) or ""]
+        elif found is not None:
             self.texts.append(found)
 
 

@@ -6,8 +6,8 @@
           └─ records ─▶ UnmatchedRecords ────────────────┼─▶ Difference …
     items after ──▶ RecordingMeaning ─▶ facts by aspect ─┘
 
-`kproxy diff`, the cassette mode verify, and `kproxy send` compare so; `git diff` shows the same
-meaning as text, and a replay compares facts of some of these aspects.
+`kproxy diff` and the cassette mode verify compare so; `git diff` shows the same meaning as text,
+and a replay compares facts of some of these aspects.
 
 Both sides are read in turn, so that their records meet: whichever had fewer is read next. Memory
 grows with the number of topics, groups, transactions, clients, and of differences.
