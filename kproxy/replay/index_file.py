@@ -18,6 +18,7 @@ Like the recording, an index may hold personal data, so only its owner can read 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -52,6 +53,8 @@ way."""
 KEPT_BYTES_MAX = 1 << 30
 """Limit of all indexes together; the newest is kept, however large. The index of a recording of a
 gigabyte has some tens of megabytes."""
+REMEMBERED_MAX = 64
+"""Indexes of small recordings in memory."""
 _MAGIC = b"KPROXYIX"
 _END_BYTES = 4096
 _CRC_BYTES = 4
@@ -150,6 +153,21 @@ def _is_whole(file: BinaryIO) -> bool:
     while data := file.read(min(left, _READ_BYTES)):
         left, found = left - len(data), crc32(data, found)
     return found.to_bytes(_CRC_BYTES, "little") == crc
+
+
+@functools.lru_cache(maxsize=REMEMBERED_MAX)
+def _remembered(head: bytes) -> list[bytes]:
+    return []
+
+
+def remember(key: dict[str, Any], indexed: Indexed) -> None:
+    """Keep the index of a small recording in memory, for the next test that shares it."""
+    _remembered(_head(key))[:] = [pickle.dumps(indexed)]
+
+
+def recall(key: dict[str, Any]) -> Indexed | None:
+    """Return an index that this process remembers: a new one each time, for a replay changes it."""
+    return next(map(pickle.loads, _remembered(_head(key))), None)
 
 
 def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:

@@ -3,9 +3,10 @@
 ::
 
     files ─┬─ index with the same key ───────────────────────┐
-           └─ read, exchange by exchange ─▶ index, if large ─┴─▶ Indexed ─▶ ReplayBroker
+           └─ read, exchange by exchange ─▶ index ───────────┴─▶ Indexed ─▶ ReplayBroker
 
-Small recordings are read each time: that is soon done.
+The index of a large recording is a file; that of a small one is in memory, for tests of one process
+that share it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from kproxy.replay.strict import Strict
 from kproxy.wire.payloads.schemas import NOTE as SCHEMA
 
 INDEXED_BYTES_MIN = 1 << 20
-"""Smaller recordings are read each time: 16,000 small exchanges take a second."""
+"""Smaller recordings are read by each process: 16,000 small exchanges take a second."""
 _PROGRESS_EVERY_BYTES = 4 << 20
 _LACKING_SHOWN = 10
 _NEVER_SECONDS = 1e9
@@ -110,11 +111,12 @@ def open_recorded(
     """
     opened = OpenRecordings.of(list(files))
     key = _key(opened, wanted)
+    is_small = opened.file_bytes < INDEXED_BYTES_MIN
     folder = folder or index_file.cache_folder()
-    if key is None or folder is None:
+    if key is None or (folder is None and not is_small):
         return _readable(_read(opened, wanted, progress, on_note), opened)
-    path = index_file.path_of(folder, key)
-    indexed = index_file.read(path, key)
+    path = index_file.path_of(folder or Path(), key)
+    indexed = index_file.recall(key) if is_small else index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # reading it says what is wrong
             again = OpenRecordings.again(opened.paths, indexed.locations)
@@ -122,7 +124,9 @@ def open_recorded(
                 on_note(note)
             return _readable(indexed, again)
     indexed = _read(opened, wanted, progress, on_note)
-    if opened.whole:
+    if opened.whole and is_small:
+        index_file.remember(key, indexed)
+    elif opened.whole:
         try:
             index_file.write(path, key, indexed)
         except OSError as error:
@@ -132,7 +136,7 @@ def open_recorded(
 
 def _key(opened: OpenRecordings, wanted: Wanted) -> dict[str, Any] | None:
     """Return the key of an index of these files; None if they get no index."""
-    if opened.file_bytes < INDEXED_BYTES_MIN:
+    if not opened.file_bytes:  # a pipe, which can be read once
         return None
     try:
         way = [wanted.mode.value, bool(wanted.timing), wanted.faults]
