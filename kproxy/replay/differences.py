@@ -18,6 +18,7 @@ import attrs
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.printable import printable
 from kproxy.replay.ignored import PRESENT, Headers, Ignored
+from kproxy.replay.kinds import MARKS
 from kproxy.wire.payloads.decoding import decode
 from kproxy.wire.payloads.json_paths import objects_of
 from kproxy.wire.payloads.meaning import Decoded, Undecoded
@@ -149,17 +150,23 @@ def _of_plain(part: str, now: _Part, then: _Part) -> list[Difference]:
 
 
 def parts(path: str, now: Any, then: Any) -> Iterator[Difference]:
+    """Yield the parts in which two plain values differ, cut to where they do: `whole_parts`."""
+    for inner, *texts in whole_parts(path, now, then):
+        yield inner, *cut_to_difference(*texts)
+
+
+def whole_parts(path: str, now: Any, then: Any) -> Iterator[Difference]:
     """Yield the parts in which two plain values differ, by their paths below `path`."""
     if isinstance(now, dict) and isinstance(then, dict):
         for name in {**then, **now}:
             inner = f"{path}.{printable(name)}" if path else printable(name)
-            yield from parts(inner, now.get(name, _ABSENT), then.get(name, _ABSENT))
+            yield from whole_parts(inner, now.get(name, _ABSENT), then.get(name, _ABSENT))
     elif isinstance(now, list) and isinstance(then, list):
         for index in range(max(len(now), len(then))):
             pair = [each[index] if index < len(each) else _ABSENT for each in (now, then)]
-            yield from parts(f"{path}[{index}]", *pair)
+            yield from whole_parts(f"{path}[{index}]", *pair)
     elif (texts := (_json(now), _json(then)))[0] != texts[1]:
-        yield path, *cut_to_difference(*texts)
+        yield path, *texts
 
 
 def _json(value: Any) -> str:
@@ -167,7 +174,9 @@ def _json(value: Any) -> str:
 
 
 def cut_to_difference(now: str, then: str) -> tuple[str, str]:
-    """Return two texts, cut so that their first difference is shown."""
+    """Return two texts, cut so that their first difference is shown. A kind is no text: it has no
+    quotes."""
+    now, then = (text[1:-1] if text[1:-1] in MARKS else text for text in (now, then))
     if max(len(now), len(then)) <= SHOWN_CHARACTERS:
         return now, then
     start = max(0, common_prefix_length(now, then) - _BEFORE_CHARACTERS)

@@ -34,7 +34,7 @@ class Kind(enum.Enum):
     @property
     def mark(self) -> str | None:
         """Stands for content of this kind where records are compared."""
-        return None if self is Kind.ANY else _MARKS[self]
+        return None if self is Kind.ANY else _MARK_OF[self]
 
     @property
     def has_identity(self) -> bool:
@@ -94,13 +94,14 @@ _FITS: dict[Kind, Callable[[Any], bool]] = {
     Kind.UNIQUE: lambda content: content is not None,
     Kind.ANY: lambda content: True,
 }
-_MARKS = {
+_MARK_OF = {
     Kind.UUID: "a UUID",
     Kind.TIME: "a time",
     Kind.COUNTER: "a number",
     Kind.RANDOM: "a random text",
     Kind.UNIQUE: "a unique value",
 }
+MARKS = frozenset(_MARK_OF.values())
 
 
 def kind_of(runs: Sequence[Sequence[Any]]) -> Kind | None:

@@ -43,12 +43,12 @@ CHANGES = {
     "no-commit": r"group \S+billing: its offsets were not committed in a transaction",
     "commit-first": r"acknowledged: group \S+ledger, \S+postings: committed before the last",
     "uncommitted": r"isolation: topic \S+invoices, client ledger: reads uncommitted",
-    "id-null": r"invoices: the record of key '\w+' has id null, recorded \"a UUID\"",
-    "id-number": r"invoices: the record of key '\w+' has id 17, recorded \"a UUID\"",
+    "id-null": r"invoices: the record of key '\w+' has id null, recorded a UUID",
+    "id-number": r"invoices: the record of key '\w+' has id 17, recorded a UUID",
     "id-same": r"invoices: value.id \S+ is in \d+ records; recorded: one in 4 records",
     "id-other": r"invoices: value.order \S+ is in 2 records; recorded: one in 3 records",
-    "time-wrong": r"invoices: the record of key 'c0' has at \"soon\", recorded \"a time\"",
-    "key-plain": r"postings: a record has key 'posting', recorded 'a UUID'",
+    "time-wrong": r"invoices: the record of key 'c0' has at \"soon\", recorded a time",
+    "key-plain": r"postings: a record has key 'posting', recorded a UUID",
     "group": r"groups: group \S+billing: not repeated",
 }
 """Change → how the first sentence begins."""

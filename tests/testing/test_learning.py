@@ -67,7 +67,7 @@ def test_a_command_is_recorded_twice_and_what_varies_is_of_its_kind(
     assert kproxy("replay", path, *app).returncode == 0
     red = kproxy("replay", path, *app, "always-the-same")
     assert red.returncode == 3
-    assert 'has id "always-the-same", recorded "a UUID"' in red.stderr
+    assert 'has id "always-the-same", recorded a UUID' in red.stderr
     shown = kproxy("learned", path)
     assert shown.stdout.splitlines()[-1].startswith(f"{prefix}/header:trace:uuid  # ")
     # Edited: the id may be anything, and the trace is to be the same again.

@@ -15,8 +15,11 @@ grows with the number of topics, groups, transactions, clients, and of differenc
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
+from itertools import chain
+from typing import Any
 
 import attrs
 
@@ -32,6 +35,7 @@ from kproxy.look.diff.records import AFTER, BEFORE, UnmatchedRecords
 from kproxy.look.lines.meaning import RecordingMeaning
 from kproxy.look.lines.stats_lines import ENOUGH
 from kproxy.look.report.significance import latency_of, worst
+from kproxy.replay import differences
 from kproxy.replay.compared import Difference, changes
 from kproxy.replay.facts import FACTS, Fact, client_text
 from kproxy.replay.ignored import Ignored
@@ -63,7 +67,8 @@ _SETTINGS = {
     "JoinGroup": ("session_timeout_ms", "rebalance_timeout_ms", "group_instance_id"),
     "ConsumerGroupHeartbeat": ("rebalance_timeout_ms", "server_assignor", "instance_id", "rack_id"),
 }
-"""API → the fields of its request that a client's configuration sets."""
+"""API → the fields of its request that a client's configuration sets. Of Metadata, where topics are
+named: a client that only looks for brokers first, or does not, creates none."""
 _UNSET = (None, "", -1)
 
 
@@ -113,6 +118,8 @@ class ComparedRecording:
     def _setting_facts(self, other: ComparedRecording) -> Iterator[Fact]:
         for (client, api, name), values in self._settings.items():
             if api in other._apis.get(client, ()):
+                # A batch that does not get smaller is sent as it is, whatever is configured.
+                values = values - {"none"} or values if name == "compression" else values
                 yield Fact(f"client {client}, {api} {name}", name, ", ".join(sorted(values)))
 
     def wrote(self, record: TopicRecord) -> bool:
@@ -132,6 +139,8 @@ class ComparedRecording:
 def _settings(exchange: Exchange) -> Iterator[tuple[str, object]]:
     names = _SETTINGS.get(exchange.api or "")
     if names is None or (request := exchange.request) is None:
+        return
+    if exchange.api == "Metadata" and not request.topics:
         return
     for name in names:
         if (value := getattr(request, name, None)) not in _UNSET:
@@ -170,10 +179,36 @@ def compare(
     found = list(unmatched.differences({side: each.wrote for side, each in sides.items()}))
     for aspect in aspects:
         if aspect not in ("records", "order", "consumed", "latency"):
-            found += changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
+            of_aspect = changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
+            found += chain.from_iterable(map(_by_field, of_aspect))
     found += _latencies(first.latencies, second.latencies, latency_factor)
     order = {aspect: at for at, aspect in enumerate(ASPECTS)}
     return sorted((each for each in found if each.aspect in aspects), key=lambda d: order[d.aspect])
+
+
+def _by_field(each: Difference) -> Iterator[Difference]:
+    """Yield the fields in which a request of an admin differs, or its response."""
+    if each.aspect != "requests" or each.before is None or each.after is None:
+        yield each
+        return
+    try:
+        fields = list(differences.whole_parts("", _exchanged(each.after), _exchanged(each.before)))
+    except ValueError:  # one of them has no message
+        fields = []
+    for which, after, before in fields:
+        then, now = (None if text == "absent" else text for text in (before, after))
+        yield Difference(each.aspect, each.subject, then, now, which)
+    if not fields:
+        yield each
+
+
+def _exchanged(text: str) -> dict[str, Any]:
+    """Return the messages in a text of `meaning_text.request`, without its API."""
+    decode = json.JSONDecoder().raw_decode
+    request, end = decode(text)
+    errors, _, _ = text[end:].removeprefix(" → ").partition("{")
+    response, _ = decode(text, text.index("{", end))
+    return {"request": request, "errors": errors.strip(), "response": response}
 
 
 def _take(

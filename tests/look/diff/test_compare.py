@@ -17,6 +17,7 @@ from kproxy.look.report.significance import latency_of, worst
 from kproxy.replay import ignore_words
 from kproxy.replay.compared import Difference
 from kproxy.replay.ignored import Ignored
+from kproxy.wire.protocol import messages
 from tests.replay.test_all_aspects import (
     APPS,
     CHANGES,
@@ -157,3 +158,52 @@ def test_a_latency_differs_if_it_is_much_and_no_chance() -> None:
     assert worst(latency_of(quick, slow), 2.0) and not worst(latency_of(quick, slow), 2.0, False)
     assert worst(latency_of(quick, quick), 1.0) is None
     assert worst(latency_of({74: 530}, quick), 2.0) is None, "it is not much"
+
+
+def test_settings_that_vary_by_chance_are_none() -> None:
+    """librdkafka asks for brokers first, or at once for its topic; and it sends a batch that does
+    not get smaller as it is."""
+
+    def asked(did: Did, creates: bool, *names: str) -> Did:
+        topic = messages.MetadataRequest.MetadataRequestTopic
+        request = messages.MetadataRequest(
+            topics=[topic(name=name) for name in names], allow_auto_topic_creation=creates
+        )
+        did.add(12, request, messages.MetadataResponse())
+        return did
+
+    then = asked(asked(Did(), False), True, "orders").wrote("a").wrote("b", compression="gzip")
+    now = asked(Did(), True, "orders").wrote("a", "b", compression="gzip")
+    assert not [
+        each for each in compare(then.exchanges, now.exchanges) if "settings" in each.aspect
+    ]
+    other = asked(Did(), False, "orders").wrote("a", "b", compression="zstd")
+    assert shown_lines(now, other) == [
+        "settings: client app, Metadata allow_auto_topic_creation",
+        "  - True",
+        "  + False",
+        "settings: client app, Produce compression",
+        "  - gzip",
+        "  + zstd",
+    ]
+
+
+def test_requests_of_admins_differ_by_field() -> None:
+    def made(partitions: int, **configs: str) -> Did:
+        did, request = Did(), messages.CreateTopicsRequest
+        config = request.CreatableTopicConfig
+        topic = request.CreatableTopic(
+            name="o" * 99, num_partitions=partitions, replication_factor=1,
+            configs=[config(name=name, value=value) for name, value in configs.items()],
+        )  # fmt: skip
+        did.add(7, request(topics=[topic]), messages.CreateTopicsResponse(topics=[]))
+        return did
+
+    assert shown_lines(made(2, a="1"), made(3, a="1", b="2")) == [
+        "requests: client app, CreateTopics",
+        "  request.topics[0].configs[1]",
+        '  + {"name": "b", "value": "2"}',
+        "  request.topics[0].num_partitions",
+        "  - 2",
+        "  + 3",
+    ]
