@@ -277,7 +277,6 @@ class SentConversation:
                 self._differs(call, Deviation(call.api, what, "", "not sent"))
                 self._finish(call)
         if one_way:
-            self.sender.sent.one_way += 1
             self._finish(call)
 
     async def _link(self, call: _SentCall, node: int | None) -> BrokerLink:

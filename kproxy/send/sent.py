@@ -48,6 +48,7 @@ class Sent:
     def ask(self, exchange: Exchange) -> None:
         """Count a request that is sent."""
         self.requests += 1
+        self.one_way += exchange.one_way
         self.last = exchange
 
     def answer(self, api: str, taken_seconds: float) -> None:

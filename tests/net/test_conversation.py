@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 
 from kproxy.exchange.entries import Frame
@@ -16,7 +17,7 @@ from kproxy.send.sent import Sent
 from kproxy.send.substitution import Renaming
 from kproxy.send.target import TargetCluster
 from kproxy.wire import protocol
-from kproxy.wire.protocol import messages
+from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.schema import NO_UUID
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response
@@ -78,6 +79,24 @@ async def test_members_join_in_the_order_that_they_had(autojump_clock) -> None:
     answers = [response(each, joined, received_ns=asked[-1].sent_ns + MS) for each in asked]
     made_up = await send([*asked, *answers], lambda body: joined)
     assert [each.group_instance_id for each in made_up.asked] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("is_only_given_its_id", [True, False])
+async def test_a_member_that_is_only_given_its_id_waits_for_what_came_before_that(
+    is_only_given_its_id: bool, autojump_clock
+) -> None:
+    """It holds up the others until it comes with it."""
+    error_code = codes.MEMBER_ID_REQUIRED if is_only_given_its_id else codes.NONE
+    joined, metadata = messages.JoinGroupResponse(error_code=error_code), messages.MetadataResponse
+    before = request("Metadata", 4, messages.MetadataRequest())
+    join = request("JoinGroup", 5, messages.JoinGroupRequest(group_id="g"), 2, connection=2)
+    told = response(before, metadata(), received_ns=join.sent_ns + MS)
+    frames = [before, join, told, response(join, joined)]
+    made_up = await send(
+        frames, lambda body: joined if isinstance(body, messages.JoinGroupRequest) else metadata()
+    )
+    kinds = [type(each).__name__ for each in made_up.asked]
+    assert (kinds == ["MetadataRequest", "JoinGroupRequest"]) is is_only_given_its_id
 
 
 async def test_a_fetch_goes_on_until_all_that_was_recorded_has_come(autojump_clock) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import Frame, Side
 from kproxy.exchange.pairing import pair
 from kproxy.send.order import Outstanding, ahead, items
-from kproxy.wire.protocol import codes, messages
-from tests.exchange.bodies import exchange
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=30)
 
@@ -50,12 +47,3 @@ def test_exchanges_come_in_the_order_of_their_requests(spans) -> None:
     ]
     found = [each.number for each in ahead(items((None, each) for each in pair(frames)))]
     assert found == list(range(1, len(spans) + 1))
-
-
-@pytest.mark.parametrize("error_code", [codes.MEMBER_ID_REQUIRED, codes.NONE])
-def test_a_member_that_gets_its_id_holds_up_those_that_join(error_code: int) -> None:
-    joined = messages.JoinGroupResponse(error_code=error_code)
-    found = exchange("JoinGroup", 5, messages.JoinGroupRequest(group_id="g"), joined)
-    (item,) = items([(None, found)])
-    is_only_given = error_code == codes.MEMBER_ID_REQUIRED
-    assert item.after_ns == (found.completed_ns if is_only_given else found.time_ns)
