@@ -187,9 +187,8 @@ class SentConversation:
             client = self._clients[connection] = _Client(self, renamed)
             self._nursery.start_soon(client.run)
         self._tickets += 1
-        is_empty_poll = exchange.api_key in (codec.FETCH, _SHARE_FETCH) and not _has_records(
-            exchange
-        )
+        is_poll = exchange.api_key in (codec.FETCH, _SHARE_FETCH)
+        is_empty_poll = is_poll and not _has_records(exchange)
         call = _SentCall(exchange, client, self._tickets, not is_empty_poll)
         self._calls[call.ticket] = call
         if call.api == "JoinGroup":
