@@ -18,8 +18,7 @@ from kproxy.commands.tls import add_broker_tls_options
 from kproxy.printable import printable
 
 if TYPE_CHECKING:
-    from kproxy.exchange.entries import Note
-    from kproxy.net.sender import Sent
+    from kproxy.send.sent import Sent
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +77,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import trio
 
-    from kproxy import recording
     from kproxy.look.lines.progress import Progress, reading
     from kproxy.look.lines.sent import ended, figures, lines
     from kproxy.look.lines.stream import Stream
@@ -95,25 +93,26 @@ def run(options: argparse.Namespace) -> int:
         tls,
         credentials_of(options, login, bootstrap[0][0], _say),
         Renaming(options.topic_prefix or "", options.group_prefix or ""),
-        options.timing,
-        options.allow_admin,
-        options.create_topics,
-        options.same_cluster,
-        options.repeat,
-        options.clients,
-        options.record,
+        factor=options.timing,
+        allow_admin=options.allow_admin,
+        create_topics=options.create_topics,
+        same_cluster=options.same_cluster,
+        repeat=options.repeat,
+        clients=options.clients,
+        record_path=options.record,
     )
 
     def read() -> Iterator[SendItem]:
-        notes: list[Note] = []
-        return ahead(items(recording.read(options.files, told=notes.append), notes))
+        stream = Stream(options.files)
+        return ahead(items((stream.recording, each) for each in stream.shown()))
 
     try:
         with reading("send", options.files) as bar:
             plan = SendPlan()
-            for exchange in Stream(options.files, on_progress=bar.update).exchanges():
+            stream = Stream(options.files, on_progress=bar.update)
+            for exchange in stream.exchanges():
                 plan.take(exchange, options.allow_admin)
-        for line in _announced(plan.admin, options.allow_admin):
+        for line in (*stream.notices, *_announced(plan.admin, options.allow_admin)):
             _say(line)
         total = plan.requests * options.repeat * options.clients
         with Progress("send", total) as bar:

@@ -55,7 +55,7 @@ def may_have_reached(exchange: Exchange) -> bool:
     return not kept(exchange) and (waited is None or waited.waited_for != "proxy")
 
 
-_APPENDED = frozenset(map(error_code, ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND")))
+APPENDED = frozenset(map(error_code, ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND")))
 """Errors with which a leader says that other replicas do not have yet what it has written: with an
 offset, that is in its log."""
 
@@ -68,7 +68,7 @@ def refused(exchange: Exchange) -> set[TopicPartition]:
 
 def is_refusal(error_code: int, offset: int) -> bool:
     """Return whether the answer for a partition says that nothing was written to it."""
-    return error_code != 0 and not (error_code in _APPENDED and offset >= 0)
+    return error_code != 0 and not (error_code in APPENDED and offset >= 0)
 
 
 def carried_by(exchange: Exchange) -> set[TopicPartition]:

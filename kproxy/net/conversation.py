@@ -24,9 +24,8 @@ from typing import Any
 import attrs
 import trio
 
-from kproxy.exchange.entries import Note
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.histogram import Histogram
 from kproxy.net.dial import why
 from kproxy.net.sender import AGAIN_SECONDS, ANSWER_SECONDS, PASSES_SECONDS, BrokerLink, Sender
 from kproxy.send import compared, target, transactions
@@ -39,7 +38,7 @@ from kproxy.send.target import CannotBeSent
 from kproxy.send.transactions import ImplicitTransactions
 from kproxy.wire.protocol import ProtocolError, api_key, codec, is_retriable
 
-_PRODUCE, _FETCH, _LIST_OFFSETS, _SHARE_FETCH = 0, 1, 2, 78
+_PRODUCE, _LIST_OFFSETS, _SHARE_FETCH = 0, 2, 78
 _QUEUE_MAX = 1000
 """Requests of one client that wait for its own order."""
 _WAITS = ("max_wait_ms", "rebalance_timeout_ms", "timeout_ms")
@@ -59,7 +58,7 @@ class _SentCall:
     exchange: Exchange
     client: _Client
     ticket: int
-    holds_all: bool
+    blocks_others: bool
     """Requests of other connections wait for its response, too."""
     request: Any = None
     """Its body as it is sent."""
@@ -129,7 +128,7 @@ class SentConversation:
         self._factor = factor
         self._allow_admin = allow_admin
         self._compares = compares
-        self._clients: dict[tuple[int, int], _Client] = {}
+        self._clients: dict[tuple[str | None, int], _Client] = {}
         self._outstanding = Outstanding()
         self._progress = trio.lowlevel.ParkingLot()
         self._tickets = 0
@@ -169,17 +168,17 @@ class SentConversation:
                 await trio.sleep_until(began + at)
             while self._outstanding.hold(item.after_ns):
                 await self._progress.park()
-            if isinstance(item.entry, Note):
+            if isinstance(item.entry, ConnectionEnd):
                 if (client := self._clients.pop(item.connection, None)) is not None:
                     client.put.close()
                 continue
             if reason := why_left_out(item.entry, self._allow_admin):
-                self.sender.sent.left_out[reason] += 1
+                self.sender.sent.leave_out(reason)
                 await trio.lowlevel.checkpoint()
                 continue
             await self._put(item.connection, item.entry)
 
-    async def _put(self, connection: tuple[int, int], exchange: Exchange) -> None:
+    async def _put(self, connection: tuple[str | None, int], exchange: Exchange) -> None:
         client = self._clients.get(connection)
         if client is None:
             client_id = exchange.client_id
@@ -188,13 +187,14 @@ class SentConversation:
             client = self._clients[connection] = _Client(self, renamed)
             self._nursery.start_soon(client.run)
         self._tickets += 1
-        polls_in_vain = exchange.api_key in (_FETCH, _SHARE_FETCH) and not _has_records(exchange)
-        call = _SentCall(exchange, client, self._tickets, not polls_in_vain)
+        is_poll = exchange.api_key in (codec.FETCH, _SHARE_FETCH)
+        is_empty_poll = is_poll and not _has_records(exchange)
+        call = _SentCall(exchange, client, self._tickets, not is_empty_poll)
         self._calls[call.ticket] = call
         if call.api == "JoinGroup":
             call.joins_behind = self._joined
             call.joined = self._joined = trio.Event()
-        if call.holds_all:
+        if call.blocks_others:
             self._outstanding.sent(call.ticket, _answered_ns(exchange))
         self._producing += exchange.api_key == _PRODUCE
         await client.put.send(call)
@@ -206,15 +206,15 @@ class SentConversation:
         call.began = trio.current_time()
         try:
             body = codec.decode_request_body(exchange.request_frame or b"")
-            if exchange.api_key == _FETCH:
+            if exchange.api_key == codec.FETCH:
                 call.client.session.complete(body)
-                if not self._factor and not call.holds_all:
+                if not self._factor and not call.blocks_others:
                     body.max_wait_ms = 0  # nothing came of it
             if cluster.needs_topics(api):
                 lacking = self.substitution.topics(body, names) - cluster.topic_ids.keys()
                 if lacking:
                     await sender.learn_topics(lacking)
-            self.substitution.put_in(body, names)
+            self.substitution.translate(body, names)
             call.request = body
             call.version = cluster.version(exchange.api_key or 0, exchange.api_version or 0, body)
         except (CannotBeSent, ProtocolError) as error:
@@ -228,8 +228,7 @@ class SentConversation:
         recorded = exchange.api_version or 0
         for before in self._transactions.requests(api, recorded, call.version, body):
             await self._say_before(before)
-        sender.sent.requests += 1
-        sender.sent.last = exchange
+        sender.sent.ask(exchange)
         if call.joins_behind is not None:
             await call.joins_behind.wait()
         await self._send(call)
@@ -277,7 +276,6 @@ class SentConversation:
                 self._differs(call, Deviation(call.api, what, "", "not sent"))
                 self._finish(call)
         if one_way:
-            self.sender.sent.one_way += 1
             self._finish(call)
 
     async def _link(self, call: _SentCall, node: int | None) -> BrokerLink:
@@ -310,12 +308,10 @@ class SentConversation:
             return
         if not call.timed:
             call.timed = True
-            self.sender.sent.answered += 1
-            taken = int((trio.current_time() - call.sent_at) * 1e6)
-            self.sender.sent.latencies.setdefault(call.api, Histogram()).add(taken)
+            self.sender.sent.answer(call.api, trio.current_time() - call.sent_at)
         new = target.merged(call.responses)
-        if self._comes_again(call, new):
-            self._nursery.start_soon(self._again, call, new)
+        if self._should_retry(call, new):
+            self._nursery.start_soon(self._retry, call, new)
             return
         told = getattr(call.exchange.response, "producer_id", -1)
         if call.api == "EndTxn" and new.producer_id < 0 <= told:
@@ -341,7 +337,7 @@ class SentConversation:
 
     # ---- again
 
-    def _comes_again(self, call: _SentCall, new: Any) -> bool:
+    def _should_retry(self, call: _SentCall, new: Any) -> bool:
         recorded = call.exchange.response
         if recorded is None:
             return False
@@ -351,7 +347,7 @@ class SentConversation:
                 return why_again not in self._given_up
             self._given_up.add(why_again)
             return False
-        if call.exchange.api_key != _FETCH or not self._compares or compared.errors(new):
+        if call.exchange.api_key != codec.FETCH or not self._compares or compared.errors(new):
             return False
         return self._lacks_records(call, new)
 
@@ -375,7 +371,7 @@ class SentConversation:
         isolated = getattr(call.request, "isolation_level", 0)
         return call.last_fetches <= (_LAST_FETCHES if isolated else 1)
 
-    async def _again(self, call: _SentCall, new: Any) -> None:
+    async def _retry(self, call: _SentCall, new: Any) -> None:
         if call.fetched is None or compared.errors(new):
             await trio.sleep(AGAIN_SECONDS)
             cluster = self.sender.cluster
@@ -389,11 +385,11 @@ class SentConversation:
         else:
             if call.last_fetches:
                 await trio.sleep(AGAIN_SECONDS)
-            self._go_on(call)
+            self._advance_fetch(call)
         if not call.done:
             await self._send(call)
 
-    def _go_on(self, call: _SentCall) -> None:
+    def _advance_fetch(self, call: _SentCall) -> None:
         """Have a Fetch go on behind what has come."""
         call.request.max_wait_ms = min(call.request.max_wait_ms, _AGAIN_WAIT_MS)
         renamed = self.substitution.renaming.topic
@@ -430,7 +426,7 @@ class SentConversation:
             )[0]
         except ProtocolError:
             return
-        self.substitution.put_in(expected, names)
+        self.substitution.translate(expected, names)
         name_topics(new, self.sender.cluster.names)
         version = min(call.version, exchange.api_version or 0)
         for difference in compared.differences(exchange, expected, new, version):

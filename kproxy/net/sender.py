@@ -11,18 +11,16 @@ its own that is not recorded, and the figures of what was sent.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import trio
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import NO_RESPONSE, Entry, Frame, Side
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.histogram import Histogram
-from kproxy.net.dial import Ourselves, Unreachable, dial, why
+from kproxy.net.dial import Unreachable, dial, why
 from kproxy.net.handshake import Secured
 from kproxy.net.listeners import Listening
 from kproxy.net.security import Security
@@ -30,8 +28,8 @@ from kproxy.net.transport import Transport
 from kproxy.proxy import redact
 from kproxy.proxy.actions import Address
 from kproxy.send import target
-from kproxy.send.compared import Deviation
-from kproxy.send.target import TargetCluster
+from kproxy.send.sent import Sent
+from kproxy.send.target import CannotBeSent, TargetCluster
 from kproxy.wire import protocol
 from kproxy.wire.protocol import ProtocolError, codec, messages
 
@@ -39,40 +37,25 @@ AGAIN_SECONDS = 0.1
 PASSES_SECONDS = 10.0
 """For this long a request is sent again while an error passes."""
 ANSWER_SECONDS = 30.0
+_ANSWER_BYTES_MAX = 100 << 20
+"""Of one response: as librdkafka takes them by default."""
+_NOT_KAFKA = "the broker does not answer in Kafka's protocol (does its port speak TLS?)"
 
 
 class ClusterGone(Exception):
     """The cluster cannot be reached, or not any more; the text says why."""
 
 
-@attrs.define(eq=False)
-class Sent:
-    """What was sent, what came of it."""
+class Waiting(NamedTuple):
+    """What waits for the next response of a link."""
 
-    left_out: Counter[str] = attrs.field(factory=Counter)
-    """Why requests were not sent."""
-    requests: int = 0
-    answered: int = 0
-    one_way: int = 0
-    """Requests that nobody answers."""
-    connections: int = 0
-    request_bytes: int = 0
-    response_bytes: int = 0
-    latencies: dict[str, Histogram] = attrs.field(factory=dict)
-    """By API, in microseconds."""
-    differences: dict[Deviation, list[int]] = attrs.field(factory=dict)
-    """How often, and the number of the first exchange."""
-    last: Exchange | None = None
-    """The exchange that was sent last."""
-    began: float = 0.0
-    seconds: float = 0.0
-    """For how long it has been sent."""
-    ended: str = ""
-    """Why it ended early; "" if it did not."""
-
-    def differs(self, difference: Deviation, number: int) -> None:
-        """Count a difference of an exchange."""
-        self.differences.setdefault(difference, [0, number])[0] += 1
+    correlation_id: int
+    api_key: int
+    version: int
+    number: int
+    """Of the recorded frames; 0 if they are not recorded."""
+    take: Callable[[bytes | None], None]
+    """Gets the response, None if none comes."""
 
 
 @attrs.define(eq=False)
@@ -83,11 +66,10 @@ class BrokerLink:
     node: int | None
     transport: Transport
     sending: Any = attrs.field(factory=trio.Lock)
-    waiting: deque[tuple[int, int, int, int, Callable[[bytes | None], None]]] = attrs.field(
-        factory=deque
-    )
-    """Correlation id, API key, version, number and what takes the response, None if none comes."""
+    waiting: deque[Waiting] = attrs.field(factory=deque)
     ended: bool = False
+    violation: str = ""
+    """What the broker answered that is not Kafka's protocol; "" if it did not."""
 
     async def write(self, data: bytes) -> None:
         """Send all of this.
@@ -133,7 +115,7 @@ class Sender:
 
         Raises: ClusterGone.
         """
-        await self.ask(target.API_VERSIONS, 0, messages.ApiVersionsRequest())
+        await self.ask(codec.API_VERSIONS, 0, messages.ApiVersionsRequest())
         await self.learn_topics(topics)
 
     async def learn_topics(self, topics: Iterable[str]) -> None:
@@ -163,33 +145,45 @@ class Sender:
         Raises: ClusterGone.
         """
         async with self._asking:
-            for _ in range(2):  # a connection that has long been idle may have been closed
-                link = await self._control_link(node)
-                known = (
-                    version if version is not None else self.cluster.version(api_key, 1 << 15, body)
-                )
-                header = messages.RequestHeader(
-                    api_key=api_key, api_version=known, correlation_id=0, client_id="kproxy"
-                )
-                frame = protocol.encode_request(protocol.Request(header, body))
-                put, answers = trio.open_memory_channel[bytes | None](1)
-                link.waiting.append((0, api_key, known, 0, put.send_nowait))
-                try:
-                    with trio.fail_after(ANSWER_SECONDS):
-                        await link.write(frame)
-                        answer = await answers.receive()
-                except OSError:
-                    continue
-                except trio.TooSlowError:
-                    raise ClusterGone(f"no answer within {ANSWER_SECONDS:g} s") from None
-                if answer is not None:
-                    found, _ = codec.decode_response_body(answer, api_key, known)
-                    if api_key == target.API_VERSIONS:
-                        self.cluster.learn_versions(found)
-                    elif api_key == target.METADATA:
-                        self.cluster.learn_metadata(found)
-                    return found
-        raise ClusterGone("the brokers close the connection (do they want TLS, or a login?)")
+            try:
+                if version is None:
+                    version = self.cluster.version(api_key, 1 << 15, body)
+                answer = await self._answer(api_key, version, body, node)
+                found, _ = codec.decode_response_body(answer, api_key, version)
+            except CannotBeSent as error:
+                raise ClusterGone(f"the cluster lacks what is needed: {error}") from None
+            except ProtocolError as error:
+                raise ClusterGone(f"{_NOT_KAFKA}: {error}") from None
+            if api_key == codec.API_VERSIONS:
+                self.cluster.learn_versions(found)
+            elif api_key == target.METADATA:
+                self.cluster.learn_metadata(found)
+            return found
+
+    async def _answer(self, api_key: int, version: int, body: Any, node: int | None) -> bytes:
+        header = messages.RequestHeader(
+            api_key=api_key, api_version=version, correlation_id=0, client_id="kproxy"
+        )
+        frame = protocol.encode_request(protocol.Request(header, body))
+        for _ in range(2):  # a connection that has long been idle may have been closed
+            link = await self._control_link(node)
+            put, answers = trio.open_memory_channel[bytes | None](1)
+            link.waiting.append(Waiting(0, api_key, version, 0, put.send_nowait))
+            try:
+                with trio.fail_after(ANSWER_SECONDS):
+                    await link.write(frame)
+                    answer = await answers.receive()
+            except OSError:
+                continue
+            except trio.TooSlowError:
+                raise ClusterGone(f"no answer within {ANSWER_SECONDS:g} s") from None
+            if answer is not None:
+                return answer
+            if link.violation:
+                break
+        raise ClusterGone(
+            link.violation or "the brokers close the connection (do they want TLS, or a login?)"
+        )
 
     async def _control_link(self, node: int | None) -> BrokerLink:
         link = self._control.get(node)
@@ -209,10 +203,7 @@ class Sender:
             addresses = [self.cluster.nodes[node]]
         elif self.cluster.nodes:
             addresses = [*self.cluster.nodes.values(), *addresses]
-        try:
-            found = await dial(addresses, Listening(), self._secure)
-        except Ourselves as error:
-            raise ClusterGone(str(error)) from None
+        found = await dial(addresses, Listening(), self._secure)
         if isinstance(found, Unreachable):
             raise ClusterGone(found.reason)
         self.sent.connections += 1
@@ -241,7 +232,7 @@ class Sender:
         trio.lowlevel.notify_closing(link.transport.fileno())
         link.transport.close(False)
         while link.waiting:
-            link.waiting.popleft()[-1](None)
+            link.waiting.popleft().take(None)
         if self._emit and link.number:
             side = "broker" if reason else "client"
             how = "reset" if reason else "eof"
@@ -267,7 +258,7 @@ class Sender:
         )
         frame = protocol.encode_request(protocol.Request(header, body))
         if take is not None:
-            link.waiting.append((number, api_key, version, number, take))
+            link.waiting.append(Waiting(number, api_key, version, number, take))
         self._record(Side.CLIENT, link, number, api_key, version, frame, take is None)
         self.sent.request_bytes += len(frame)
         await link.write(frame)
@@ -307,7 +298,9 @@ class Sender:
                 data += chunk
                 self._take_frames(link, data)
                 await trio.lowlevel.checkpoint()
-        except (OSError, ProtocolError) as error:
+        except ProtocolError as error:
+            reason = link.violation = str(error)
+        except OSError as error:
             reason = why(error)
         except trio.ClosedResourceError:
             return
@@ -316,18 +309,23 @@ class Sender:
     def _take_frames(self, link: BrokerLink, data: bytearray) -> None:
         start = 0
         while len(data) - start >= 8:
-            end = start + 4 + int.from_bytes(data[start : start + 4], "big", signed=True)
+            size = int.from_bytes(data[start : start + 4], "big", signed=True)
+            if not 4 <= size <= _ANSWER_BYTES_MAX:
+                raise ProtocolError(_NOT_KAFKA)
+            end = start + 4 + size
             if len(data) < end:
                 break
             frame = bytes(data[start:end])
             start = end
             if not link.waiting:
                 raise ProtocolError("the broker answers what nobody asked")
-            expected, key, version, number, take = link.waiting.popleft()
-            if int.from_bytes(frame[4:8], "big", signed=True) != expected:
+            asked = link.waiting[0]
+            if int.from_bytes(frame[4:8], "big", signed=True) != asked.correlation_id:
                 raise ProtocolError("the broker answers another request")
-            if number:
-                self._record(Side.BROKER, link, number, key, version, frame, False)
+            link.waiting.popleft()
+            if asked.number:
+                kind = asked.number, asked.api_key, asked.version
+                self._record(Side.BROKER, link, *kind, frame, False)
                 self.sent.response_bytes += len(frame)
-            take(frame)
+            asked.take(frame)
         del data[:start]

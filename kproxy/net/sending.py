@@ -25,7 +25,7 @@ from kproxy.net.descriptors import raise_limit
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import ending_signals
 from kproxy.net.security import security
-from kproxy.net.sender import AGAIN_SECONDS, PASSES_SECONDS, ClusterGone, Sender, Sent
+from kproxy.net.sender import AGAIN_SECONDS, PASSES_SECONDS, ClusterGone, Sender
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls
 from kproxy.proxy.actions import Address
@@ -33,6 +33,7 @@ from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
 from kproxy.send.order import SendItem
 from kproxy.send.planned import SendPlan, creations
+from kproxy.send.sent import Sent
 from kproxy.send.substitution import Renaming
 from kproxy.wire.protocol import api_key, error_name, schema
 from kproxy.wire.protocol.codes import NONE, TOPIC_ALREADY_EXISTS
@@ -117,7 +118,7 @@ async def send(
             failure = _first(group)
         sent.seconds = trio.current_time() - sent.began if sent.began else 0.0
     if isinstance(failure, ClusterGone):
-        sent.ended = str(failure)
+        sent.end(str(failure))
     elif failure is not None:
         raise failure from None
     return sent
@@ -141,7 +142,7 @@ def _first(error: BaseException) -> BaseException:
 
 async def _until_signal(signals: AsyncIterator[int], sent: Sent, scope: trio.CancelScope) -> None:
     async for _ in signals:
-        sent.ended = "stopped by a signal"
+        sent.end("stopped by a signal")
         scope.cancel()
         return
 

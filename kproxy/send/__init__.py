@@ -4,7 +4,7 @@
 
     Exchange … ─▶ order: in which order, after which responses ─▶ request
                                                                     │ decode
-                     maps, learned of pairs of responses ──▶ Substitution.put_in
+                     maps, learned of pairs of responses ──▶ Substitution.translate
                                                                     │ route, encode in a version
                                                                     ▼     that both know
     differences ◀── compare ◀── the recorded response ┬ the new ◀── broker (`net.sender`)

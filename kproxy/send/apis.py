@@ -12,11 +12,11 @@ import functools
 from typing import Any
 
 from kproxy.exchange import meanings
+from kproxy.exchange.delivered import APPENDED
 from kproxy.exchange.entries import REDACTED
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.meanings import ERROR, GROUP, PREDICATES, TRANSACTIONAL_ID
 from kproxy.wire.protocol import is_retriable, schema
-from kproxy.wire.protocol.codes import NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT
 from kproxy.wire.protocol.select import select
 
 CLIENTS = frozenset(
@@ -54,7 +54,8 @@ _TRANSACTION_FIRST = frozenset(("AddOffsetsToTxn",))
 _NOT_TWICE = frozenset(("JoinGroup", "Produce"))
 """APIs of which a request that was refused must not be sent: here it may not be, and it came again
 in the recording."""
-_WRITTEN = frozenset((REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+NEEDS_ALLOW_ADMIN = "what changes the cluster, without --allow-admin"
+"""Why an exchange is left out that --allow-admin would send."""
 
 
 class Answers(enum.Enum):
@@ -94,7 +95,7 @@ def why_left_out(exchange: Exchange, allow_admin: bool) -> str:
     if (api in _NOT_TWICE or api.endswith("Heartbeat")) and _was_refused(exchange):
         return f"{api} that was refused for the moment, and came again"
     refused = is_admin(api) and not allow_admin
-    return "what changes the cluster, without --allow-admin" if refused else ""
+    return NEEDS_ALLOW_ADMIN if refused else ""
 
 
 def _was_refused(exchange: Exchange) -> bool:
@@ -103,7 +104,12 @@ def _was_refused(exchange: Exchange) -> bool:
     if exchange.response is None:
         return False
     codes = meanings.fields_in_body(type(exchange.response), ERROR).values(exchange.response)
-    return bool(codes) and all(is_retriable(each) and each not in _WRITTEN for each in codes)
+    return bool(codes) and all(map(is_refused_for_now, codes))
+
+
+def is_refused_for_now(code: int) -> bool:
+    """Return whether an error passes, and says that nothing was done: it can be asked again."""
+    return is_retriable(code) and code not in APPENDED
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 ::
 
-    recorded response ─ Substitution.put_in ─▶ as this cluster would say it ─┐
+    recorded response ─ Substitution.translate ─▶ as this cluster would say it ─┐
                                                                              ├─▶ Deviation …
     new response ────────────────────────────────────────────────────────────┘
 

@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 import attrs
 
-from kproxy.exchange import endings
-from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.wire.protocol.codes import MEMBER_ID_REQUIRED
 
@@ -41,14 +40,14 @@ class SendItem(NamedTuple):
     time_ns: int
     number: int
     """Of the exchange; the end of a connection comes behind all of the same time."""
-    connection: tuple[int, int]
+    connection: tuple[str | None, int]
     """The recording, and the connection in it."""
-    entry: Exchange | Note
+    entry: Exchange | ConnectionEnd
 
     @property
     def size_bytes(self) -> int:
         """The bytes of its frames."""
-        if isinstance(self.entry, Note):
+        if isinstance(self.entry, ConnectionEnd):
             return 0
         return self.entry.row.request_bytes + self.entry.row.response_bytes
 
@@ -58,27 +57,19 @@ class SendItem(NamedTuple):
         cannot wait for it, before it was answered itself. A member that is only given its id holds
         up the others until it comes with it: it must not come before they have joined."""
         entry = self.entry
-        if isinstance(entry, Note) or entry.api_key != _JOIN_GROUP:
+        if isinstance(entry, ConnectionEnd) or entry.api_key != _JOIN_GROUP:
             return self.time_ns
         only_given = getattr(entry.response, "error_code", 0) == MEMBER_ID_REQUIRED
         return entry.completed_ns if only_given else self.time_ns
 
 
-def items(exchanges: Iterable[Exchange], notes: list[Note]) -> Iterator[SendItem]:
-    """Yield exchanges, and the ends of connections among the notes that reading them puts into a
-    list."""
-    recording = ends = 0
-    for exchange in exchanges:
-        for note in notes:
-            recording += note.body.get("event") == "recording"
-            if note.channel == CONNECTIONS and note.body.get("event") == "closed":
-                ends += 1
-                place = recording, endings.connection(note.body)
-                yield SendItem(note.time_ns, _LAST + ends, place, note)
-        notes.clear()
-        yield SendItem(
-            exchange.time_ns, exchange.number, (recording, exchange.connection), exchange
-        )
+def items(
+    found: Iterable[tuple[str | None, Exchange | ConnectionEnd]],
+) -> Iterator[SendItem]:
+    """Yield what is found in recordings, each with the id of its own, as items."""
+    for ends, (recording, each) in enumerate(found, _LAST):
+        number = each.number if isinstance(each, Exchange) else ends
+        yield SendItem(each.time_ns, number, (recording, each.connection), each)
 
 
 def ahead(found: Iterable[SendItem]) -> Iterator[SendItem]:

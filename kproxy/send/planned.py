@@ -15,7 +15,7 @@ import attrs
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.proxy.actions import Address
-from kproxy.send.apis import is_admin, why_left_out
+from kproxy.send.apis import NEEDS_ALLOW_ADMIN, is_admin, why_left_out
 from kproxy.send.target import TargetCluster
 from kproxy.wire.protocol import messages
 
@@ -40,12 +40,12 @@ class SendPlan:
 
     def take(self, exchange: Exchange, allow_admin: bool) -> None:
         """Take the next exchange."""
-        api = exchange.api or ""
-        if exchange.named and is_admin(api) and not why_left_out(exchange, True):
+        api, left_out = exchange.api or "", why_left_out(exchange, allow_admin)
+        if exchange.named and is_admin(api) and left_out in ("", NEEDS_ALLOW_ADMIN):
             self.admin[api] += 1
         if api in _READ and exchange.request is not None and exchange.response is not None:
             self._look(api, exchange.request, exchange.response)
-        self.requests += not why_left_out(exchange, allow_admin)
+        self.requests += not left_out
 
     def _look(self, api: str, request: Any, response: Any) -> None:
         if api == "CreateTopics":

@@ -2,7 +2,7 @@
 
 ::
 
-    recorded request ─ put_in ─▶ the same with this cluster's ids, epochs, offsets; renamed
+    recorded request ─ translate ─▶ the same with this cluster's ids, epochs, offsets; renamed
     recorded and new response ─ learn ─▶ maps: recorded → new
 
 Fields are found by the schema (`select`): a new API is understood without a line of its own. Each
@@ -26,6 +26,7 @@ import attrs
 from kproxy.exchange import embedded, meanings
 from kproxy.exchange.entities import TopicNames, partition_of, topic_of
 from kproxy.exchange.meanings import GROUP, PREDICATES, RECORDS, TOPIC, TRANSACTIONAL_ID
+from kproxy.wire.payloads import internal
 from kproxy.wire.protocol import ProtocolError, codec, consumer_protocol, schema
 from kproxy.wire.protocol.record_batch import BATCH_HEADER, entries
 from kproxy.wire.protocol.schema import NO_UUID, Field
@@ -34,10 +35,7 @@ from kproxy.wire.protocol.select import Predicate, select_of
 Where = tuple[str, int]
 """A topic and a partition, as they were recorded."""
 
-_INTERNAL = (
-    *("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"),
-    "__remote_log_metadata",
-)
+_INTERNAL = internal.TOPICS | {"__cluster_metadata", "__remote_log_metadata"}
 _GENERATIONS = frozenset(("generation_id", "member_epoch", "generation_id_or_member_epoch"))
 _LEADER_EPOCHS = "leader_epoch", "last_fetched_epoch"
 _NOT_READ = frozenset(("log_start_offset", "high_watermark"))
@@ -104,7 +102,7 @@ class Substitution:
     _generations: dict[tuple[str, int], int] = attrs.field(factory=dict, init=False)
     """By recorded member and generation, or epoch of KIP-848; the last one of a member by −1."""
 
-    def put_in(self, body: Any, names: TopicNames) -> None:
+    def translate(self, body: Any, names: TopicNames) -> None:
         """Change a decoded body to what this cluster and the renaming have. `names` are those of
         the recording's topic ids."""
         changes: dict[tuple[int, str], tuple[Any, str, list[Any]]] = {}

@@ -34,7 +34,7 @@ from kproxy.send.substitution import Where
 from kproxy.wire.protocol import messages, schema
 from kproxy.wire.protocol.select import select
 
-METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18
+METADATA, FIND_COORDINATOR = 3, 10
 _NAMED_BY_ID = frozenset(("ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch"))
 _GROUP, _TRANSACTION = 0, 1
 

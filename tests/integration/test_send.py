@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import itertools
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kproxy import recording
+from kproxy.wire.protocol import (
+    Response,
+    api_key,
+    codec,
+    decode_request,
+    encode_response,
+    messages,
+)
 from tests.bed import kafka, needs, proxies, replays
+from tests.bed.answering import answering
 from tests.bed.clients.job import KEPT
 from tests.bed.proxies import KPROXY
 from tests.integration.conftest import Record
@@ -44,8 +55,7 @@ def rows(output: str) -> list[list[str]]:
     """The rows of the table of differences: API, what, recorded, now, times, first."""
     lines = output.splitlines()
     heads = [n for n, line in enumerate(lines) if line.startswith("API") and "recorded" in line]
-    if not heads:
-        return []
+    assert heads, output
     head = lines[heads[0]]
     names = ("API", "what", "recorded", "now", "times", "first")
     starts = [head.index(each) for each in names[:4]]
@@ -179,6 +189,8 @@ def test_what_changes_the_cluster_is_not_sent_and_its_own_cluster_gets_nothing(
 
 def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path: Path) -> None:
     with replays.running(DEMO, tmp_path) as replay:
+        own = send(DEMO, replay.bootstrap, code=2)
+        assert "this is the cluster of the recording" in own.stderr and not own.stdout
         done = send(DEMO, replay.bootstrap, "--same-cluster", "--record", str(tmp_path / "n.mcap"))
         assert done.stdout.endswith("no differences\n")
         assert [each.api for each in recording.read(tmp_path / "n.mcap", "api:Produce")]
@@ -224,6 +236,60 @@ def test_an_early_end_says_what_was_sent(how: str, tmp_path: Path) -> None:
     (line,) = err.splitlines()
     assert "requests were sent, up to #" in line and "Traceback" not in err
     assert ("stopped by a signal" if how == "signal" else "refuses connections") in line
+
+
+def test_what_is_torn_is_told(tmp_path: Path) -> None:
+    torn = tmp_path / "torn.mcap"
+    torn.write_bytes(DEMO.read_bytes()[: DEMO.stat().st_size * 6 // 10])
+    with answering(garbage) as port:
+        done = send(torn, f"127.0.0.1:{port}", code=1)
+    assert f"{torn}: read up to byte" in done.stderr.splitlines()[0]
+
+
+def lacking(stream: socket.socket) -> None:
+    """Be a broker with groups that knows neither coordinators nor how topics are created."""
+    own, found = messages.ApiVersionsResponse, messages.MetadataResponse(brokers=[], topics=[])
+    apis = [
+        own.ApiVersion(api_key=api_key(api), max_version=4) for api in ("Metadata", "JoinGroup")
+    ]
+    with stream.makefile("rb") as asked:
+        while size := asked.read(4):
+            request = decode_request(size + asked.read(int.from_bytes(size)))
+            body = own(api_keys=apis) if request.header.api_key == codec.API_VERSIONS else found
+            header = messages.ResponseHeader(correlation_id=request.header.correlation_id)
+            response = Response(header, body, request.header.api_version)
+            stream.sendall(encode_response(response, request.header.api_key))
+
+
+def garbage(stream: socket.socket) -> None:
+    """Answer with what is too short."""
+    stream.recv(1 << 10)
+    stream.sendall(bytes.fromhex("0000000400000000"))
+    stream.recv(1 << 10)
+
+
+def endless(stream: socket.socket) -> None:
+    """Begin an answer of 2 GiB."""
+    stream.sendall(bytes.fromhex("7fffffff00000000"))
+    stream.recv(1 << 10)
+    stream.recv(1 << 10)
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "why"),
+    [
+        (garbage, (), "does not answer in Kafka's protocol"),
+        (endless, (), "does not answer in Kafka's protocol"),
+        (lacking, ("--create-topics",), "CreateTopics is not known"),
+        (lacking, (), "FindCoordinator is not known"),
+    ],
+)
+def test_what_is_no_broker_that_it_can_send_to_ends_it_in_a_line(
+    answer: Callable[[socket.socket], None], options: tuple[str, ...], why: str
+) -> None:
+    with answering(answer) as port:
+        done = send(DEMO, f"127.0.0.1:{port}", *options, code=1)
+    assert why in done.stderr.splitlines()[-1]
 
 
 def shown(path: Path) -> str:

@@ -49,7 +49,7 @@ def test_nothing_changes_that_is_not_known_to_be_otherwise(name: str, data) -> N
     version = data.draw(st.sampled_from(versions(message)))
     body = data.draw(bodies(message, version))
     before = copy.deepcopy(body)
-    Substitution().put_in(body, NAMES)
+    Substitution().translate(body, NAMES)
     for _, _, within in select(message, is_leader_epoch).found(before):
         for field in type(within[-1]).__slots__:
             if field.endswith("leader_epoch") or field == "last_fetched_epoch":
@@ -63,7 +63,7 @@ def test_a_prefix_is_before_all_names(name: str, data) -> None:
     version = data.draw(st.sampled_from(versions(message)))
     body = data.draw(bodies(message, version))
     before = copy.deepcopy(body)
-    Substitution(Renaming("t-", "g-", "-1")).put_in(body, NAMES)
+    Substitution(Renaming("t-", "g-", "-1")).translate(body, NAMES)
     for predicate, change in (
         (is_topic, "t-{}"),
         (PREDICATES[GROUP], "g-{}-1"),
@@ -90,7 +90,7 @@ def test_the_producer_stands_in_batches_too_with_a_right_checksum() -> None:
             )
         ]
     )
-    substitution.put_in(body, NAMES)
+    substitution.translate(body, NAMES)
     found = batches(body.topic_data[0].partition_data[0].records)
     producers = [(each.producer_id, each.producer_epoch, each.base_sequence) for each in found]
     assert producers == [(90, 5, 3), (90, 5, 3), (8, 2, 3)]
@@ -108,7 +108,7 @@ def test_subscriptions_and_assignments_name_the_topics_that_are_there() -> None:
         protocol_type="consumer",
         assignments=[request.SyncGroupRequestAssignment(member_id="m", assignment=b"".join(parts))],
     )
-    Substitution(Renaming("try-")).put_in(body, NAMES)
+    Substitution(Renaming("try-")).translate(body, NAMES)
     data = body.assignments[0].assignment
     found = consumer_protocol.read("ConsumerProtocolAssignment", data).value
     assert [(each.topic, each.partitions) for each in found.assigned_partitions] == [
@@ -126,12 +126,12 @@ def test_a_topic_has_its_name_and_its_id_where_a_version_has_either() -> None:
     by_name = kind(topic_data=[kind.TopicProduceData(name="orders")])
     for body in (by_id, by_name):
         assert substitution.topics(body, names) == {"try-orders"}
-        substitution.put_in(body, names)
+        substitution.translate(body, names)
         found = body.topic_data[0]
         assert (found.name, found.topic_id) == ("try-orders", ids["try-orders"])
     deleting = messages.DeleteTopicsRequest  # which refuses both at once
     body = deleting(topics=[deleting.DeleteTopicState(name="orders")])
-    substitution.put_in(body, names)
+    substitution.translate(body, names)
     assert (body.topics[0].name, body.topics[0].topic_id) == ("try-orders", schema.NO_UUID)
 
 
@@ -142,10 +142,10 @@ def test_a_member_is_called_as_the_new_group_calls_it() -> None:
     request = messages.JoinGroupRequest(group_id="g", member_id="")
     substitution.learn(request, then[0], request, then[1], NAMES)
     commit = messages.OffsetCommitRequest(member_id="c-1", generation_id_or_member_epoch=4)
-    substitution.put_in(commit, NAMES)
+    substitution.translate(commit, NAMES)
     assert (commit.member_id, commit.generation_id_or_member_epoch) == ("c-9", 1)
     stranger = messages.HeartbeatRequest(member_id="who", generation_id=4)
-    substitution.put_in(stranger, NAMES)
+    substitution.translate(stranger, NAMES)
     assert (stranger.member_id, stranger.generation_id) == ("who", 4)
 
 

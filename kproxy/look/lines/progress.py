@@ -27,7 +27,7 @@ _ERASE = "\r\x1b[K"
 
 
 class Progress:
-    """A progress bar for a command that reads so many bytes.
+    """A progress bar for a command that has so much to do: bytes to read, requests to send.
 
     Resource handling: a context; its end erases the bar.
     """
@@ -35,18 +35,18 @@ class Progress:
     def __init__(
         self,
         name: str,
-        total_bytes: int,
+        total: int,
         err: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
-        self._total_bytes = total_bytes
+        self._total = total
         self._err = sys.stderr if err is None else err
         self._clock = clock
         self._began = clock()
         self._due = self._began + AFTER_SECONDS
         self._shown = False
-        self._enabled = total_bytes > 0 and self._err.isatty()
+        self._enabled = total > 0 and self._err.isatty()
 
     def __enter__(self) -> Progress:
         return self
@@ -54,12 +54,12 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         self.finish()
 
-    def update(self, done_bytes: int, more: str = "") -> None:
-        """Show that so many bytes have been read, and what more there is to say."""
+    def update(self, done: int, more: str = "") -> None:
+        """Show that so much has been done, and what more there is to say."""
         if not self._enabled or (now := self._clock()) < self._due:
             return
         self._due = now + _EVERY_SECONDS
-        part = min(1.0, done_bytes / self._total_bytes)
+        part = min(1.0, done / self._total)
         filled = round(part * _BAR_WIDTH)
         bar = "━" * filled + "─" * (_BAR_WIDTH - filled)
         left_ms = (now - self._began) * (1 - part) / part * 1000 if part else 0

@@ -16,7 +16,7 @@ from kproxy.printable import printable
 from kproxy.units import format_bytes
 
 if TYPE_CHECKING:
-    from kproxy.net.sender import Sent
+    from kproxy.send.sent import Sent
 
 _APIS_MAX = 12
 _DIFFERENCES_MAX = 50

@@ -1,0 +1,65 @@
+"""What was sent to a cluster, and what came of it, as figures that grow.
+
+::
+
+    leave_out · ask ─▶ answer · differs ─▶ end
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.histogram import Histogram
+from kproxy.send.compared import Deviation
+
+
+@attrs.define(eq=False)
+class Sent:
+    """What was sent, what came of it."""
+
+    left_out: Counter[str] = attrs.field(factory=Counter)
+    """Why requests were not sent."""
+    requests: int = 0
+    answered: int = 0
+    one_way: int = 0
+    """Requests that nobody answers."""
+    connections: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    latencies: dict[str, Histogram] = attrs.field(factory=dict)
+    """By API, in microseconds."""
+    differences: dict[Deviation, list[int]] = attrs.field(factory=dict)
+    """How often, and the number of the first exchange."""
+    last: Exchange | None = None
+    """The exchange that was sent last."""
+    began: float = 0.0
+    seconds: float = 0.0
+    """For how long it has been sent."""
+    ended: str = ""
+    """Why it ended early; "" if it did not."""
+
+    def leave_out(self, reason: str) -> None:
+        """Count a request that is not sent."""
+        self.left_out[reason] += 1
+
+    def ask(self, exchange: Exchange) -> None:
+        """Count a request that is sent."""
+        self.requests += 1
+        self.one_way += exchange.one_way
+        self.last = exchange
+
+    def answer(self, api: str, taken_seconds: float) -> None:
+        """Count its first answer."""
+        self.answered += 1
+        self.latencies.setdefault(api, Histogram()).add(int(taken_seconds * 1e6))
+
+    def differs(self, difference: Deviation, number: int) -> None:
+        """Count a difference of an exchange."""
+        self.differences.setdefault(difference, [0, number])[0] += 1
+
+    def end(self, reason: str) -> None:
+        """Note why it ends early."""
+        self.ended = reason
