@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kproxy.addresses import parse_brokers
@@ -19,6 +19,9 @@ from kproxy.printable import printable
 
 if TYPE_CHECKING:
     from kproxy.exchange.entries import Note
+    from kproxy.exchange.exchange import Exchange
+    from kproxy.exchange.filter import Filter
+    from kproxy.exchange.topic_records import TopicRecord
     from kproxy.net.sender import Sent
 
 
@@ -63,6 +66,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         --allow-admin  send what changes the cluster, too: topics, configs, ACLs, …
         --create-topics  create the topics that the cluster lacks
         --same-cluster  send to the cluster that was recorded
+        --inputs TERM  only produce what consumers read in the recording, each record once:
+            client_id:NAME, or group:NAME
         --repeat N = 1  send the conversation so many times (default %(default)s)
         --clients N = 1  send so many copies of it at the same time, each with names of its own
             for clients, groups and transactional ids (default %(default)s)
@@ -70,8 +75,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         """,
         timing=timing,
         record=kinds.new_recording,
+        inputs=_consumers,
     )
     add_broker_tls_options(parser)
+
+
+def _consumers(text: str) -> Filter:
+    from kproxy.send.inputs import names_consumers
+
+    found = kinds.any_filter(text)
+    if not names_consumers(found):
+        raise ValueError(f"write client_id:NAME or group:NAME, not {text!r}")
+    return found
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,10 +100,15 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.sending import NotSent, SendOptions, send
     from kproxy.net.tls.settings import TlsError
     from kproxy.recording import RecordingError
+    from kproxy.send.inputs import ServiceInputs
     from kproxy.send.order import SendItem, ahead, items
     from kproxy.send.planned import SendPlan
     from kproxy.send.substitution import Renaming
 
+    several = options.repeat * options.clients > 1
+    if options.inputs and (several or options.group_prefix or options.allow_admin):
+        what = "--repeat, --clients, --group-prefix and --allow-admin"
+        return fail(f"kproxy send: --inputs produces records, once: leave out {what}", 2)
     bootstrap, tls, login = cluster(options, _say)
     settings = SendOptions(
         bootstrap,
@@ -108,11 +128,24 @@ def run(options: argparse.Namespace) -> int:
         notes: list[Note] = []
         return ahead(items(recording.read(options.files, told=notes.append), notes))
 
+    def feed(on_progress: Callable[[int], None]) -> Iterator[tuple[Exchange, list[TopicRecord]]]:
+        stream = Stream(options.files, on_progress=on_progress)
+        inputs = ServiceInputs(options.inputs)
+        for exchange in stream.exchanges():
+            yield exchange, inputs.take(exchange, stream.recording)
+
     try:
         with reading("send", options.files) as bar:
             plan = SendPlan()
-            for exchange in Stream(options.files, on_progress=bar.update).exchanges():
-                plan.take(exchange, options.allow_admin)
+            if options.inputs:
+                for each in feed(bar.update):
+                    plan.feed(*each)
+            else:
+                for exchange in Stream(options.files, on_progress=bar.update).exchanges():
+                    plan.take(exchange, options.allow_admin)
+        if options.inputs and not plan.records:
+            what = f"the recording does not show what {options.inputs} fetched"
+            return fail(f"kproxy send: {what}; kproxy stats lists clients and groups", 2)
         for line in _announced(plan.admin, options.allow_admin):
             _say(line)
         total = plan.requests * options.repeat * options.clients
@@ -121,7 +154,8 @@ def run(options: argparse.Namespace) -> int:
             def look(sent: Sent) -> None:
                 bar.update(sent.requests, figures(sent))
 
-            sent = trio.run(send, settings, plan, read, _say, look)
+            fed = feed(lambda done: None) if options.inputs else None
+            sent = trio.run(send, settings, plan, read, _say, look, fed)
     except (NotSent, TlsError) as error:
         return fail(f"kproxy send: {error}", 2)
     except RecordingError as error:

@@ -69,6 +69,10 @@ class Sent:
     """For how long it has been sent."""
     ended: str = ""
     """Why it ended early; "" if it did not."""
+    records: int = 0
+    """Of the inputs of a service, those that were written …"""
+    all_records: int = 0
+    """… and all of them; 0 if a conversation is sent."""
 
     def differs(self, difference: Deviation, number: int) -> None:
         """Count a difference of an exchange."""
@@ -165,9 +169,9 @@ class Sender:
         async with self._asking:
             for _ in range(2):  # a connection that has long been idle may have been closed
                 link = await self._control_link(node)
-                known = (
-                    version if version is not None else self.cluster.version(api_key, 1 << 15, body)
-                )
+                known = version
+                if known is None:
+                    known = self.cluster.version(api_key, target.NEWEST, body)
                 header = messages.RequestHeader(
                     api_key=api_key, api_version=known, correlation_id=0, client_id="kproxy"
                 )

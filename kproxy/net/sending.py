@@ -19,9 +19,12 @@ import attrs
 import trio
 
 from kproxy import __version__
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import TopicRecord
 from kproxy.net.clock import Clock
 from kproxy.net.conversation import SentConversation
 from kproxy.net.descriptors import raise_limit
+from kproxy.net.feeding import Feeding
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import ending_signals
 from kproxy.net.security import security
@@ -82,8 +85,10 @@ async def send(
     read: Callable[[], Iterable[SendItem]],
     log: Callable[[str], None],
     look: Callable[[Sent], None],
+    inputs: Iterable[tuple[Exchange, list[TopicRecord]]] | None = None,
 ) -> Sent:
-    """Send what `read` gives, as often as the options say; `look` sees the figures grow.
+    """Send what `read` gives, as often as the options say, or only the inputs of a service; `look`
+    sees the figures grow.
 
     Raises:
         NotSent: nothing was sent.
@@ -97,6 +102,7 @@ async def send(
         emit = None if recorder is None else recorder.put
         sender = Sender(options.bootstrap, secure, emit, clock)
         sent = sender.sent
+        sent.all_records = plan.records
         try:
             with ending_signals() as signals:
                 async with trio.open_nursery() as nursery:
@@ -110,7 +116,10 @@ async def send(
                     await _begin(sender, options, plan, log)
                     sent.began = trio.current_time()
                     async with trio.open_nursery() as copies:
-                        for client in range(options.clients):
+                        if inputs is not None:
+                            feeding = Feeding(sender, options.renaming, options.factor)
+                            copies.start_soon(feeding.run, inputs)
+                        for client in range(0 if inputs else options.clients):
                             copies.start_soon(_send_copies, sender, options, client, read)
                     nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -161,7 +170,7 @@ async def _begin(
 
     Raises: NotSent, ClusterGone.
     """
-    renamed = {options.renaming.topic(name): count for name, count in plan.topics.items()}
+    renamed = {options.renaming.topic(name): count for name, count in plan.needed.items()}
     await sender.begin(renamed)
     if plan.is_of(sender.cluster, options.bootstrap) and not options.same_cluster:
         what = "this is the cluster of the recording"
@@ -174,9 +183,17 @@ async def _begin(
     }
     if missing and options.create_topics:
         await _create(sender, missing)
-    elif missing:
+    elif missing and not plan.partitions:
         names = ", ".join(sorted(missing)[:5]) + (", …" if len(missing) > 5 else "")
         log(f"the cluster lacks topics of the recording: {names} (--create-topics creates them)")
+    lacking = [
+        f"{options.renaming.topic(topic)}[{partition}]"
+        for topic, partition in sorted(plan.partitions)
+        if (options.renaming.topic(topic), partition) not in sender.cluster.leaders
+    ]
+    if lacking:
+        names = ", ".join(lacking[:5]) + (", …" if len(lacking) > 5 else "")
+        raise NotSent(f"the cluster lacks partitions: {names} (--create-topics creates topics)")
 
 
 async def _create(sender: Sender, topics: dict[str, int]) -> None:
@@ -191,7 +208,11 @@ async def _create(sender: Sender, topics: dict[str, int]) -> None:
                 why = each.error_message or error_name(each.error_code)
                 raise NotSent(f"--create-topics: {each.name}: {why}")
     with trio.move_on_after(PASSES_SECONDS):
-        while missing := topics.keys() - {topic for topic, _ in sender.cluster.leaders}:
+        while missing := {
+            name
+            for name, count in topics.items()
+            if sum(topic == name for topic, _ in sender.cluster.leaders) < max(1, count)
+        }:
             await sender.learn_topics(missing)
             await trio.sleep(AGAIN_SECONDS)
 

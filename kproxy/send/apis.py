@@ -103,7 +103,12 @@ def _was_refused(exchange: Exchange) -> bool:
     if exchange.response is None:
         return False
     codes = meanings.fields_in_body(type(exchange.response), ERROR).values(exchange.response)
-    return bool(codes) and all(is_retriable(each) and each not in _WRITTEN for each in codes)
+    return bool(codes) and all(map(is_refused_for_now, codes))
+
+
+def is_refused_for_now(code: int) -> bool:
+    """Return whether an error passes, and says that nothing was done: it can be asked again."""
+    return is_retriable(code) and code not in _WRITTEN
 
 
 @functools.cache
