@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kproxy.addresses import parse_brokers
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
     from kproxy.exchange.topic_records import TopicRecord
     from kproxy.net.sender import Sent
+    from kproxy.send.order import SendItem
+    from kproxy.send.planned import SendPlan
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -93,16 +96,11 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import trio
 
-    from kproxy import recording
     from kproxy.look.lines.progress import Progress, reading
     from kproxy.look.lines.sent import ended, figures, lines
-    from kproxy.look.lines.stream import Stream
     from kproxy.net.sending import NotSent, SendOptions, send
     from kproxy.net.tls.settings import TlsError
     from kproxy.recording import RecordingError
-    from kproxy.send.inputs import ServiceInputs
-    from kproxy.send.order import SendItem, ahead, items
-    from kproxy.send.planned import SendPlan
     from kproxy.send.substitution import Renaming
 
     several = options.repeat * options.clients > 1
@@ -124,25 +122,9 @@ def run(options: argparse.Namespace) -> int:
         options.record,
     )
 
-    def read() -> Iterator[SendItem]:
-        notes: list[Note] = []
-        return ahead(items(recording.read(options.files, told=notes.append), notes))
-
-    def feed(on_progress: Callable[[int], None]) -> Iterator[tuple[Exchange, list[TopicRecord]]]:
-        stream = Stream(options.files, on_progress=on_progress)
-        inputs = ServiceInputs(options.inputs)
-        for exchange in stream.exchanges():
-            yield exchange, inputs.take(exchange, stream.recording)
-
     try:
         with reading("send", options.files) as bar:
-            plan = SendPlan()
-            if options.inputs:
-                for each in feed(bar.update):
-                    plan.feed(*each)
-            else:
-                for exchange in Stream(options.files, on_progress=bar.update).exchanges():
-                    plan.take(exchange, options.allow_admin)
+            plan = _planned(options, bar.update)
         if options.inputs and not plan.records:
             what = f"the recording does not show what {options.inputs} fetched"
             return fail(f"kproxy send: {what}; kproxy stats lists clients and groups", 2)
@@ -154,8 +136,8 @@ def run(options: argparse.Namespace) -> int:
             def look(sent: Sent) -> None:
                 bar.update(sent.requests, figures(sent))
 
-            fed = feed(lambda done: None) if options.inputs else None
-            sent = trio.run(send, settings, plan, read, _say, look, fed)
+            inputs = _inputs(options) if options.inputs else None
+            sent = trio.run(send, settings, plan, partial(_read, options), _say, look, inputs)
     except (NotSent, TlsError) as error:
         return fail(f"kproxy send: {error}", 2)
     except RecordingError as error:
@@ -169,6 +151,39 @@ def run(options: argparse.Namespace) -> int:
         for line in lines(sent):
             print(line)
     return fail(f"kproxy send: {ended(sent, total)}") if sent.ended else int(bool(sent.differences))
+
+
+def _planned(options: argparse.Namespace, on_progress: Callable[[int], None]) -> SendPlan:
+    from kproxy.look.lines.stream import Stream
+    from kproxy.send.planned import SendPlan
+
+    plan = SendPlan()
+    if options.inputs:
+        for each in _inputs(options, on_progress):
+            plan.feed(*each)
+        return plan
+    for exchange in Stream(options.files, on_progress=on_progress).exchanges():
+        plan.take(exchange, options.allow_admin)
+    return plan
+
+
+def _read(options: argparse.Namespace) -> Iterator[SendItem]:
+    from kproxy import recording
+    from kproxy.send.order import ahead, items
+
+    notes: list[Note] = []
+    return ahead(items(recording.read(options.files, told=notes.append), notes))
+
+
+def _inputs(
+    options: argparse.Namespace, on_progress: Callable[[int], None] = lambda done: None
+) -> Iterator[tuple[Exchange, list[TopicRecord]]]:
+    from kproxy.look.lines.stream import Stream
+    from kproxy.send.inputs import ServiceInputs
+
+    stream, found = Stream(options.files, on_progress=on_progress), ServiceInputs(options.inputs)
+    for exchange in stream.exchanges():
+        yield exchange, found.take(exchange, stream.recording)
 
 
 def _say(line: str) -> None:
