@@ -70,16 +70,18 @@ class ServiceInputs:
             self._seen.add(exchange)
         elif exchange.api in EVENTS:
             self._history.add(exchange)
+        is_client = self._term.name == "client_id"
+        if is_client and not self._term.matches(exchange):
+            return []
         return [
             record
             for record in delivered.consumed_by(exchange)
-            if self._is_wanted(exchange, record)
+            if (is_client or self._is_read(exchange, record))
             and self._seen.topic(record.topic).fetch(record) is not None
         ]
 
-    def _is_wanted(self, exchange: Exchange, record: TopicRecord) -> bool:
-        if self._term.name == "client_id":
-            return self._term.matches(exchange)
+    def _is_read(self, exchange: Exchange, record: TopicRecord) -> bool:
+        """Return whether the client of a Fetch reads a record for one of the groups."""
         where = TopicPartition(record.topic, record.partition)
         groups = self._history.groups.may_read(client_of(exchange), where)
         named: tuple[Any, ...] = self._term.values

@@ -102,12 +102,14 @@ def test_what_a_client_or_a_group_read_is_there_again_each_record_once(
             settings = {"group_id": name, "client_id": "billing"}
             assert read(proxy.bootstrap, topic, count, **settings) == committed
         read(proxy.bootstrap, other, 1, group_id=f"audit-{topic}", client_id="audit")
-    refused = send(proxy.recording, kafka_431.address, "--inputs", "client_id:billing", code=2)
+    options = "--inputs", "client_id:billing"
+    refused = send(proxy.recording, kafka_431.address, *options, code=2)
     assert "this is the cluster of the recording" in refused.stderr
+    options += "--same-cluster", "--topic-prefix", "a-"
+    lacking = send(proxy.recording, kafka_431.address, *options, code=2)
+    assert f"the cluster lacks partitions: a-{topic}[0]" in lacking.stderr
     for prefix, term in (("a-", "client_id:bill*"), ("b-", f"group:second-{topic}")):
         options = "--same-cluster", "--topic-prefix", prefix, "--inputs", term
-        lacking = send(proxy.recording, kafka_431.address, *options, code=2)
-        assert f"the cluster lacks partitions: {prefix}{topic}[0]" in lacking.stderr
         new = tmp_path / f"{prefix}.mcap"
         more = "--create-topics", "--record", str(new)
         done = send(proxy.recording, kafka_431.address, *options, *more)

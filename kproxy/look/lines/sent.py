@@ -86,7 +86,7 @@ def ended(sent: Sent, requests: int) -> str:
 
 
 def _written(sent: Sent) -> str:
-    return f"{sent.records:,} of {count(sent.all_records, 'record')} were written"
+    return f"{sent.records} of {count(sent.all_records, 'record')} were written"
 
 
 def _most(sent: Sent) -> list[tuple[str, Histogram]]:
