@@ -20,10 +20,9 @@ from kproxy.printable import printable
 
 if TYPE_CHECKING:
     from kproxy.exchange.entries import Note
-    from kproxy.exchange.exchange import Exchange
-    from kproxy.exchange.filter import Filter
-    from kproxy.exchange.topic_records import TopicRecord
+    from kproxy.exchange.filter.terms import Term
     from kproxy.net.sender import Sent
+    from kproxy.send.inputs import Input
     from kproxy.send.order import SendItem
     from kproxy.send.planned import SendPlan
 
@@ -83,11 +82,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_broker_tls_options(parser)
 
 
-def _consumers(text: str) -> Filter:
-    from kproxy.send.inputs import names_consumers
+def _consumers(text: str) -> Term:
+    from kproxy.exchange.filter.terms import Term
+    from kproxy.send.inputs import CLIENT, GROUP
 
-    found = kinds.any_filter(text)
-    if not names_consumers(found):
+    found = kinds.any_filter(text).node
+    if not isinstance(found, Term) or found.name not in (CLIENT, GROUP):
         raise ValueError(f"write client_id:NAME or group:NAME, not {text!r}")
     return found
 
@@ -103,8 +103,8 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording import RecordingError
     from kproxy.send.substitution import Renaming
 
-    several = options.repeat * options.clients > 1
-    if options.inputs and (several or options.group_prefix or options.allow_admin):
+    is_load = options.repeat * options.clients > 1
+    if options.inputs and (is_load or options.group_prefix or options.allow_admin):
         what = "--repeat, --clients, --group-prefix and --allow-admin"
         return fail(f"kproxy send: --inputs produces records, once: leave out {what}", 2)
     bootstrap, tls, login = cluster(options, _say)
@@ -177,7 +177,7 @@ def _read(options: argparse.Namespace) -> Iterator[SendItem]:
 
 def _inputs(
     options: argparse.Namespace, on_progress: Callable[[int], None] = lambda done: None
-) -> Iterator[tuple[Exchange, list[TopicRecord]]]:
+) -> Iterator[Input]:
     from kproxy.look.lines.stream import Stream
     from kproxy.send.inputs import ServiceInputs
 

@@ -21,28 +21,17 @@ import trio
 
 from kproxy.exchange.body_facts import body_facts
 from kproxy.exchange.entities import TopicPartition
-from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
-from kproxy.exchange.topic_records import TopicRecord
-from kproxy.net.dial import why
-from kproxy.net.sender import (
-    AGAIN_SECONDS,
-    ANSWER_SECONDS,
-    PASSES_SECONDS,
-    BrokerLink,
-    ClusterGone,
-    Sender,
-)
+from kproxy.net.sender import AGAIN_SECONDS, PASSES_SECONDS, BrokerLink, ClusterGone, Sender
 from kproxy.send.apis import is_refused_for_now
 from kproxy.send.compared import Deviation
-from kproxy.send.inputs import Batches, produce_request, rounds
-from kproxy.send.substitution import Renaming, Where
+from kproxy.send.inputs import Batches, Input, produce_request, rounds
+from kproxy.send.substitution import Renaming
 from kproxy.send.target import NEWEST
 from kproxy.wire.protocol import ProtocolError, codec, error_name
 from kproxy.wire.protocol.codes import UNKNOWN_SERVER_ERROR
 
 _PRODUCE = 0
-_CLIENT_ID = "kproxy"
 
 
 @attrs.define(eq=False)
@@ -55,7 +44,7 @@ class Feeding:
     """Of the recorded times; 0: at once."""
     _links: dict[int | None, BrokerLink] = attrs.field(factory=dict, init=False)
 
-    async def run(self, inputs: Iterable[tuple[Exchange, list[TopicRecord]]]) -> None:
+    async def run(self, inputs: Iterable[Input]) -> None:
         """Write the records, each when the exchange that brought it was complete.
 
         Raises: ClusterGone, RecordingError.
@@ -67,34 +56,30 @@ class Feeding:
                 first_ns = first_ns or exchange.completed_ns
                 at = (exchange.completed_ns - first_ns) / 1e9 * self.factor
                 await trio.sleep_until(began + at)
-            for batches in rounds(records):
+            for batches in rounds(records, self.renaming):
                 sent.requests += 1
                 sent.last = exchange
                 refused = await self._write(batches)
                 sent.answered += 1
-                sent.records += sum(
-                    len(each) for where, each in batches.items() if where not in refused
-                )
-                for where, code in refused.items():
+                for where, written in batches.items():
+                    if (code := refused.get(where)) is None:
+                        sent.records += len(written)
+                        continue
                     what = f"{where.topic}[{where.partition}]"
                     differs = Deviation("Produce", what, "NONE", error_name(code))
                     sent.differs(differs, exchange.number)
 
     async def _write(self, batches: Batches) -> dict[TopicPartition, int]:
         """Write a batch to each partition; return the errors of those that refuse it for good."""
-        cluster, rename = self.sender.cluster, self.renaming.topic
+        cluster, again = self.sender.cluster, batches
         gives_up = trio.current_time() + PASSES_SECONDS
         refused: dict[TopicPartition, int] = {}
-        again = batches
         while True:
-            body = produce_request(again, self.renaming, cluster.topic_ids)
-            codes: dict[Where, int] = {}
+            body = produce_request(again, cluster.topic_ids)
+            codes: dict[TopicPartition, int] = {}
             for node, part in cluster.divided("Produce", body):
                 codes |= await self._ask(node, part)
-            now = {
-                where: codes.get((rename(where.topic), where.partition), UNKNOWN_SERVER_ERROR)
-                for where in again
-            }
+            now = {where: codes.get(where, UNKNOWN_SERVER_ERROR) for where in again}
             again = {each: batches[each] for each in now if is_refused_for_now(now[each])}
             if trio.current_time() > gives_up:
                 again = {}
@@ -102,28 +87,20 @@ class Feeding:
             if not again:
                 return refused
             await trio.sleep(AGAIN_SECONDS)
-            topics = {rename(where.topic) for where in again}
+            topics = {where.topic for where in again}
             cluster.forget(topics, None)
             await self.sender.learn_topics(topics)
 
-    async def _ask(self, node: int | None, body: Any) -> dict[Where, int]:
+    async def _ask(self, node: int | None, body: Any) -> dict[TopicPartition, int]:
         """Send a request to a broker; return the error, or none, of each partition."""
         sender, link = self.sender, self._links.get(node)
         if link is None or link.ended:
-            link = self._links[node] = await sender.connect(node, _CLIENT_ID)
+            link = self._links[node] = await sender.connect(node, "kproxy")
         version = sender.cluster.version(_PRODUCE, NEWEST, body)
-        put, answers = trio.open_memory_channel[bytes | None](1)
-        began, reason = trio.current_time(), "it closed the connection"
-        try:
-            with trio.fail_after(ANSWER_SECONDS):
-                await sender.request(link, _PRODUCE, version, _CLIENT_ID, body, put.send_nowait)
-                frame = await answers.receive()
-        except OSError as error:
-            frame, reason = None, why(error)
-        except trio.TooSlowError:
-            frame, reason = None, f"no answer within {ANSWER_SECONDS:g} s"
+        began = trio.current_time()
+        frame = await sender.answer(link, _PRODUCE, version, body)
         if frame is None:
-            raise ClusterGone(f"broker {node}: {reason}")
+            raise ClusterGone(f"broker {node} closed the connection")
         taken_us = int((trio.current_time() - began) * 1e6)
         sender.sent.latencies.setdefault("Produce", Histogram()).add(taken_us)
         try:

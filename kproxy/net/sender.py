@@ -172,20 +172,7 @@ class Sender:
                 known = version
                 if known is None:
                     known = self.cluster.version(api_key, target.NEWEST, body)
-                header = messages.RequestHeader(
-                    api_key=api_key, api_version=known, correlation_id=0, client_id="kproxy"
-                )
-                frame = protocol.encode_request(protocol.Request(header, body))
-                put, answers = trio.open_memory_channel[bytes | None](1)
-                link.waiting.append((0, api_key, known, 0, put.send_nowait))
-                try:
-                    with trio.fail_after(ANSWER_SECONDS):
-                        await link.write(frame)
-                        answer = await answers.receive()
-                except OSError:
-                    continue
-                except trio.TooSlowError:
-                    raise ClusterGone(f"no answer within {ANSWER_SECONDS:g} s") from None
+                answer = await self.answer(link, api_key, known, body)
                 if answer is not None:
                     found, _ = codec.decode_response_body(answer, api_key, known)
                     if api_key == target.API_VERSIONS:
@@ -194,6 +181,22 @@ class Sender:
                         self.cluster.learn_metadata(found)
                     return found
         raise ClusterGone("the brokers close the connection (do they want TLS, or a login?)")
+
+    async def answer(self, link: BrokerLink, api_key: int, version: int, body: Any) -> bytes | None:
+        """Send a request of kproxy's own on a link; return what is answered, None if the connection
+        ends first.
+
+        Raises: ClusterGone.
+        """
+        put, answers = trio.open_memory_channel[bytes | None](1)
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                await self.request(link, api_key, version, "kproxy", body, put.send_nowait)
+                return await answers.receive()
+        except OSError:
+            return None
+        except trio.TooSlowError:
+            raise ClusterGone(f"no answer within {ANSWER_SECONDS:g} s") from None
 
     async def _control_link(self, node: int | None) -> BrokerLink:
         link = self._control.get(node)
@@ -264,16 +267,17 @@ class Sender:
 
         Raises: OSError, ProtocolError.
         """
-        self._numbers += 1
-        number = self._numbers
+        self._numbers += link.number > 0
+        number = self._numbers if link.number else 0
         header = messages.RequestHeader(
             api_key=api_key, api_version=version, correlation_id=number, client_id=client_id
         )
         frame = protocol.encode_request(protocol.Request(header, body))
         if take is not None:
             link.waiting.append((number, api_key, version, number, take))
-        self._record(Side.CLIENT, link, number, api_key, version, frame, take is None)
-        self.sent.request_bytes += len(frame)
+        if number:
+            self._record(Side.CLIENT, link, number, api_key, version, frame, take is None)
+            self.sent.request_bytes += len(frame)
         await link.write(frame)
 
     def _record(

@@ -19,8 +19,6 @@ import attrs
 import trio
 
 from kproxy import __version__
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.topic_records import TopicRecord
 from kproxy.net.clock import Clock
 from kproxy.net.conversation import SentConversation
 from kproxy.net.descriptors import raise_limit
@@ -34,6 +32,7 @@ from kproxy.net.tls.settings import BrokerTls
 from kproxy.proxy.actions import Address
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
+from kproxy.send.inputs import Input
 from kproxy.send.order import SendItem
 from kproxy.send.planned import SendPlan, creations
 from kproxy.send.substitution import Renaming
@@ -85,7 +84,7 @@ async def send(
     read: Callable[[], Iterable[SendItem]],
     log: Callable[[str], None],
     look: Callable[[Sent], None],
-    inputs: Iterable[tuple[Exchange, list[TopicRecord]]] | None = None,
+    inputs: Iterable[Input] | None = None,
 ) -> Sent:
     """Send what `read` gives, as often as the options say, or only the inputs of a service; `look`
     sees the figures grow.
@@ -170,12 +169,13 @@ async def _begin(
 
     Raises: NotSent, ClusterGone.
     """
-    renamed = {options.renaming.topic(name): count for name, count in plan.needed.items()}
+    rename = options.renaming.topic
+    renamed = {rename(name): count for name, count in plan.needed.items()}
     await sender.begin(renamed)
     if plan.is_of(sender.cluster, options.bootstrap) and not options.same_cluster:
         what = "this is the cluster of the recording"
         raise NotSent(f"{what}: give another --bootstrap, or --same-cluster to send to it")
-    created = {options.renaming.topic(name) for name in plan.created if options.allow_admin}
+    created = {rename(name) for name in plan.created if options.allow_admin}
     missing = {
         name: count
         for name, count in renamed.items()
@@ -184,16 +184,17 @@ async def _begin(
     if missing and options.create_topics:
         await _create(sender, missing)
     elif missing and not plan.partitions:
-        names = ", ".join(sorted(missing)[:5]) + (", …" if len(missing) > 5 else "")
-        log(f"the cluster lacks topics of the recording: {names} (--create-topics creates them)")
-    lacking = [
-        f"{options.renaming.topic(topic)}[{partition}]"
-        for topic, partition in sorted(plan.partitions)
-        if (options.renaming.topic(topic), partition) not in sender.cluster.leaders
-    ]
-    if lacking:
-        names = ", ".join(lacking[:5]) + (", …" if len(lacking) > 5 else "")
+        what = f"the cluster lacks topics of the recording: {_few(missing)}"
+        log(f"{what} (--create-topics creates them)")
+    needed = {(rename(topic), partition) for topic, partition in plan.partitions}
+    if lacking := needed - sender.cluster.leaders.keys():
+        names = _few(f"{topic}[{partition}]" for topic, partition in lacking)
         raise NotSent(f"the cluster lacks partitions: {names} (--create-topics creates topics)")
+
+
+def _few(names: Iterable[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
 
 
 async def _create(sender: Sender, topics: dict[str, int]) -> None:
@@ -208,11 +209,8 @@ async def _create(sender: Sender, topics: dict[str, int]) -> None:
                 why = each.error_message or error_name(each.error_code)
                 raise NotSent(f"--create-topics: {each.name}: {why}")
     with trio.move_on_after(PASSES_SECONDS):
-        while missing := {
-            name
-            for name, count in topics.items()
-            if sum(topic == name for topic, _ in sender.cluster.leaders) < max(1, count)
-        }:
+        wanted = {(name, each) for name in topics for each in range(topics[name] or 1)}
+        while missing := {name for name, _ in wanted - sender.cluster.leaders.keys()}:
             await sender.learn_topics(missing)
             await trio.sleep(AGAIN_SECONDS)
 

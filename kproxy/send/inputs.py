@@ -19,7 +19,6 @@ from typing import Any
 from kproxy.exchange import delivered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter.parse import Filter
 from kproxy.exchange.filter.terms import Term
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.history.behaviour import Behaviour
@@ -32,7 +31,8 @@ from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import encode_batch
 from kproxy.wire.protocol.schema import NO_UUID
 
-_KEYS = "client_id", "group"
+CLIENT, GROUP = "client_id", "group"
+"""The keys of terms that name consumers."""
 _BATCH_BYTES = 512 << 10
 """Half of what brokers take by default (message.max.bytes), before compression."""
 _RECORD_BYTES = 64
@@ -41,19 +41,15 @@ _ALL_REPLICAS = -1
 _TIMEOUT_MS = 20_000
 
 Batches = dict[TopicPartition, list[TopicRecord]]
-
-
-def names_consumers(wanted: Filter) -> bool:
-    """Return whether a filter is one term that says whose inputs are meant."""
-    return isinstance(wanted.node, Term) and wanted.node.name in _KEYS
+Input = tuple[Exchange, list[TopicRecord]]
+"""An exchange, and the records that it brought first."""
 
 
 class ServiceInputs:
     """Finds what some consumers read."""
 
-    def __init__(self, consumers: Filter) -> None:
-        assert isinstance(consumers.node, Term)
-        self._term = consumers.node
+    def __init__(self, consumers: Term) -> None:
+        self._term = consumers
         self._begin(None)
 
     def _begin(self, recording: str | None) -> None:
@@ -70,7 +66,7 @@ class ServiceInputs:
             self._seen.add(exchange)
         elif exchange.api in EVENTS:
             self._history.add(exchange)
-        is_client = self._term.name == "client_id"
+        is_client = self._term.name == CLIENT
         if is_client and not self._term.matches(exchange):
             return []
         return [
@@ -88,12 +84,13 @@ class ServiceInputs:
         return any(each.matches(group) for group in groups for each in named)
 
 
-def rounds(records: Iterable[TopicRecord]) -> list[Batches]:
-    """Divide records into those of Produce requests, which have a batch of a partition each."""
+def rounds(records: Iterable[TopicRecord], renaming: Renaming) -> list[Batches]:
+    """Divide records into those of Produce requests, which have a batch of a partition each, by the
+    names that are sent."""
     found: list[Batches] = []
     taken: dict[TopicPartition, tuple[int, int]] = {}
     for record in records:
-        where = TopicPartition(record.topic, record.partition)
+        where = TopicPartition(renaming.topic(record.topic), record.partition)
         contents = record.key, record.value, *(part for _, part in record.headers)
         size = _RECORD_BYTES + sum(len(each or b"") for each in contents)
         at, size_bytes = taken.get(where, (0, 0))
@@ -106,8 +103,8 @@ def rounds(records: Iterable[TopicRecord]) -> list[Batches]:
     return found
 
 
-def produce_request(batches: Batches, renaming: Renaming, topic_ids: Mapping[str, Any]) -> Any:
-    """Return the request that writes these records, with the names and ids of their topics."""
+def produce_request(batches: Batches, topic_ids: Mapping[str, Any]) -> Any:
+    """Return the request that writes these records, with the ids of their topics."""
     kind = messages.ProduceRequest
     topics: dict[str, list[Any]] = {}
     for where, records in batches.items():
@@ -115,10 +112,9 @@ def produce_request(batches: Batches, renaming: Renaming, topic_ids: Mapping[str
             Record(number, each.timestamp, each.key, each.value, each.headers)
             for number, each in enumerate(records)
         )
-        data = encode_batch(content, compression="lz4")
-        topics.setdefault(renaming.topic(where.topic), []).append(
-            kind.PartitionProduceData(index=where.partition, records=data)
-        )
+        batch = encode_batch(content, compression="lz4")
+        data = kind.PartitionProduceData(index=where.partition, records=batch)
+        topics.setdefault(where.topic, []).append(data)
     topic_data = [
         kind.TopicProduceData(
             name=name, topic_id=topic_ids.get(name, NO_UUID), partition_data=partitions

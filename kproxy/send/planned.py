@@ -18,7 +18,7 @@ from kproxy.exchange.topic_records import TopicRecord
 from kproxy.proxy.actions import Address
 from kproxy.send.apis import is_admin, why_left_out
 from kproxy.send.inputs import rounds
-from kproxy.send.substitution import Where
+from kproxy.send.substitution import Renaming, Where
 from kproxy.send.target import TargetCluster
 from kproxy.wire.protocol import messages
 
@@ -56,7 +56,7 @@ class SendPlan:
     def feed(self, exchange: Exchange, records: list[TopicRecord]) -> None:
         """Take the next exchange, of which only these records are sent."""
         self._look(exchange)
-        self.requests += len(rounds(records))
+        self.requests += len(rounds(records, Renaming()))
         self.records += len(records)
         self.partitions |= {(each.topic, each.partition) for each in records}
 
@@ -65,10 +65,8 @@ class SendPlan:
         """The topics that the cluster should have, and their partitions as far as is known."""
         if not self.partitions:
             return self.topics
-        found: dict[str, int] = {}
-        for topic, partition in self.partitions:
-            found[topic] = max(found.get(topic, self.topics.get(topic, 0)), partition + 1)
-        return found
+        last = dict(sorted(self.partitions))
+        return {name: max(self.topics.get(name, 0), at + 1) for name, at in last.items()}
 
     def _look(self, exchange: Exchange) -> None:
         api, request, response = exchange.api, exchange.request, exchange.response

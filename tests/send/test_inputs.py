@@ -27,8 +27,8 @@ def test_requests_hold_all_records_in_order_in_batches_of_a_size(drawn, times) -
         row = each.timestamp, each.key, each.value, each.headers
         expected.setdefault((f"x-{each.topic}", each.partition), []).append(row)
     written: dict = {}
-    for batches in rounds(found):
-        body = produce_request(batches, Renaming("x-"), {})
+    for batches in rounds(found, Renaming("x-")):
+        body = produce_request(batches, {})
         header = messages.RequestHeader(api_key=0, api_version=9, correlation_id=1, client_id="")
         frame = codec.encode_request(codec.Request(header, body))
         for topic in codec.decode_request_body(frame).topic_data:
