@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kproxy.addresses import parse_brokers
@@ -18,6 +19,11 @@ from kproxy.commands.tls import add_broker_tls_options
 from kproxy.printable import printable
 
 if TYPE_CHECKING:
+    from kproxy.exchange.filter.terms import Term
+    from kproxy.look.lines.stream import Stream
+    from kproxy.send.inputs import Input
+    from kproxy.send.order import SendItem
+    from kproxy.send.planned import SendPlan
     from kproxy.send.sent import Sent
 
 
@@ -62,6 +68,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         --allow-admin  send what changes the cluster, too: topics, configs, ACLs, …
         --create-topics  create the topics that the cluster lacks
         --same-cluster  send to the cluster that was recorded
+        --inputs TERM  only produce what consumers read in the recording, each record once:
+            client_id:NAME, or group:NAME
         --repeat N = 1  send the conversation so many times (default %(default)s)
         --clients N = 1  send so many copies of it at the same time, each with names of its own
             for clients, groups and transactional ids (default %(default)s)
@@ -69,8 +77,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         """,
         timing=timing,
         record=kinds.new_recording,
+        inputs=_consumers,
     )
     add_broker_tls_options(parser)
+
+
+def _consumers(text: str) -> Term:
+    from kproxy.exchange.filter.terms import Term
+    from kproxy.send.inputs import CLIENT, GROUP
+
+    found = kinds.any_filter(text).node
+    if not isinstance(found, Term) or found.name not in (CLIENT, GROUP):
+        raise ValueError(f"write client_id:NAME or group:NAME, not {text!r}")
+    return found
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,10 +102,12 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.sending import NotSent, SendOptions, send
     from kproxy.net.tls.settings import TlsError
     from kproxy.recording import RecordingError
-    from kproxy.send.order import SendItem, ahead, items
-    from kproxy.send.planned import SendPlan
     from kproxy.send.substitution import Renaming
 
+    is_load = options.repeat * options.clients > 1
+    if options.inputs and (is_load or options.group_prefix or options.allow_admin):
+        what = "--repeat, --clients, --group-prefix and --allow-admin"
+        return fail(f"kproxy send: --inputs produces records, once: leave out {what}", 2)
     bootstrap, tls, login = cluster(options, _say)
     settings = SendOptions(
         bootstrap,
@@ -102,18 +123,13 @@ def run(options: argparse.Namespace) -> int:
         record_path=options.record,
     )
 
-    def read() -> Iterator[SendItem | None]:
-        stream = Stream(options.files)
-        found = items((stream.recording, each) for each in stream.shown())
-        return ahead(found, options.clients)
-
     try:
         with reading("send", options.files) as bar:
-            plan = SendPlan()
-            stream = Stream(options.files, on_note=plan.note, on_progress=bar.update)
-            for exchange in stream.exchanges():
-                plan.take(exchange, options.allow_admin)
-        for line in (*stream.notices, *_announced(plan.admin, options.allow_admin)):
+            plan, notices = _planned(options, bar.update)
+        if options.inputs and not plan.records:
+            what = f"the recording does not show what {options.inputs} fetched"
+            return fail(f"kproxy send: {what}; kproxy stats lists clients and groups", 2)
+        for line in (*notices, *_announced(plan.admin, options.allow_admin)):
             _say(line)
         total = plan.requests * options.repeat * options.clients
         with Progress("send", total) as bar:
@@ -121,7 +137,8 @@ def run(options: argparse.Namespace) -> int:
             def look(sent: Sent) -> None:
                 bar.update(sent.requests, figures(sent))
 
-            sent = trio.run(send, settings, plan, read, _say, look)
+            inputs = _inputs(options, Stream(options.files)) if options.inputs else None
+            sent = trio.run(send, settings, plan, partial(_read, options), _say, look, inputs)
     except (NotSent, TlsError) as error:
         return fail(f"kproxy send: {error}", 2)
     except RecordingError as error:
@@ -135,6 +152,41 @@ def run(options: argparse.Namespace) -> int:
         for line in lines(sent):
             print(line)
     return fail(f"kproxy send: {ended(sent, total)}") if sent.ended else int(bool(sent.differences))
+
+
+def _planned(
+    options: argparse.Namespace, on_progress: Callable[[int], None]
+) -> tuple[SendPlan, list[str]]:
+    """Read what will be sent; return what the command needs to know of it, and the notices."""
+    from kproxy.look.lines.stream import Stream
+    from kproxy.send.planned import SendPlan
+
+    plan = SendPlan()
+    stream = Stream(options.files, on_note=plan.note, on_progress=on_progress)
+    if options.inputs:
+        for each in _inputs(options, stream):
+            plan.feed(*each)
+    else:
+        for exchange in stream.exchanges():
+            plan.take(exchange, options.allow_admin)
+    return plan, stream.notices
+
+
+def _read(options: argparse.Namespace) -> Iterator[SendItem | None]:
+    from kproxy.look.lines.stream import Stream
+    from kproxy.send.order import ahead, items
+
+    stream = Stream(options.files)
+    found = items((stream.recording, each) for each in stream.shown())
+    return ahead(found, options.clients)
+
+
+def _inputs(options: argparse.Namespace, stream: Stream) -> Iterator[Input]:
+    from kproxy.send.inputs import ServiceInputs
+
+    found = ServiceInputs(options.inputs)
+    for exchange in stream.exchanges():
+        yield exchange, found.take(exchange, stream.recording)
 
 
 def _say(line: str) -> None:

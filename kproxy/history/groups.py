@@ -93,6 +93,14 @@ class Groups:
                 return owner
         return None
 
+    def may_read(self, client: Client, where: TopicPartition) -> Iterator[str]:
+        """Yield the groups that have assigned a partition to a member of a client: it may be in
+        several."""
+        for group, member in self._readers.get(client, ()):
+            owner = self._owners.get((group, where))
+            if owner is not None and owner.member == member:
+                yield group
+
     def see(self, ref: Ref) -> None:
         """Take the next exchange, before its rows."""
         readers = self._readers.get(ref.client) if ref.api == "Fetch" else None

@@ -153,9 +153,10 @@ class Sender:
         async with self._asking:
             try:
                 if version is None:
-                    version = self.cluster.version(api_key, 1 << 15, body)
-                answer = await self._answer(api_key, version, body, node)
-                found, _ = codec.decode_response_body(answer, api_key, version)
+                    version = self.cluster.version(api_key, target.NEWEST, body)
+                found, _ = codec.decode_response_body(
+                    await self._answer(api_key, version, body, node), api_key, version
+                )
             except CannotBeSent as error:
                 raise ClusterGone(f"the cluster lacks what is needed: {error}") from None
             except ProtocolError as error:
@@ -167,29 +168,32 @@ class Sender:
             return found
 
     async def _answer(self, api_key: int, version: int, body: Any, node: int | None) -> bytes:
-        header = messages.RequestHeader(
-            api_key=api_key, api_version=version, correlation_id=0, client_id="kproxy"
-        )
-        frame = protocol.encode_request(protocol.Request(header, body))
         for _ in range(2):  # a connection that has long been idle may have been closed
             link = await self._control_link(node)
-            put, answers = trio.open_memory_channel[bytes | None](1)
-            link.waiting.append(Waiting(0, api_key, version, 0, put.send_nowait))
-            try:
-                with trio.fail_after(ANSWER_SECONDS):
-                    await self._write(link, frame)
-                    answer = await answers.receive()
-            except OSError:
-                continue
-            except trio.TooSlowError:
-                raise ClusterGone(f"no answer within {ANSWER_SECONDS:g} s") from None
-            if answer is not None:
-                return answer
+            found = await self.answer(link, api_key, version, body)
+            if found is not None:
+                return found
             if link.violation:
                 break
         raise ClusterGone(
             link.violation or "the brokers close the connection (do they want TLS, or a login?)"
         )
+
+    async def answer(self, link: BrokerLink, api_key: int, version: int, body: Any) -> bytes | None:
+        """Send a request of kproxy's own on a link; return what is answered, None if the connection
+        ends first.
+
+        Raises: ClusterGone.
+        """
+        put, answers = trio.open_memory_channel[bytes | None](1)
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                await self.request(link, api_key, version, "kproxy", body, put.send_nowait)
+                return await answers.receive()
+        except OSError:
+            return None
+        except trio.TooSlowError:
+            raise ClusterGone(f"no answer within {ANSWER_SECONDS:g} s") from None
 
     async def _control_link(self, node: int | None) -> BrokerLink:
         link = self._control.get(node)
@@ -269,16 +273,17 @@ class Sender:
 
         Raises: OSError, ProtocolError.
         """
-        self._numbers += 1
-        number = self._numbers
+        self._numbers += link.number > 0
+        number = self._numbers if link.number else 0
         header = messages.RequestHeader(
             api_key=api_key, api_version=version, correlation_id=number, client_id=client_id
         )
         frame = protocol.encode_request(protocol.Request(header, body))
         if take is not None:
             link.waiting.append(Waiting(number, api_key, version, number, take))
-        self._record(Side.CLIENT, link, number, api_key, version, frame, take is None)
-        self.sent.request_bytes += len(frame)
+        if number:
+            self._record(Side.CLIENT, link, number, api_key, version, frame, take is None)
+            self.sent.request_bytes += len(frame)
         await self._write(link, frame)
 
     async def _write(self, link: BrokerLink, frame: bytes) -> None:

@@ -22,6 +22,7 @@ from kproxy import __version__
 from kproxy.net.clock import Clock
 from kproxy.net.conversation import SentConversation
 from kproxy.net.descriptors import raise_limit
+from kproxy.net.feeding import Feeding
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import ending_signals
 from kproxy.net.security import security
@@ -31,6 +32,7 @@ from kproxy.net.tls.settings import BrokerTls
 from kproxy.proxy.actions import Address
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
+from kproxy.send.inputs import Input
 from kproxy.send.order import SendItem
 from kproxy.send.planned import SendPlan, creations
 from kproxy.send.sent import Sent
@@ -84,8 +86,10 @@ async def send(
     read: Callable[[], Iterable[SendItem | None]],
     log: Callable[[str], None],
     look: Callable[[Sent], None],
+    inputs: Iterable[Input] | None = None,
 ) -> Sent:
-    """Send what `read` gives, as often as the options say; `look` sees the figures grow.
+    """Send what `read` gives, as often as the options say, or only the inputs of a service; `look`
+    sees the figures grow.
 
     Raises:
         NotSent: nothing was sent.
@@ -99,6 +103,7 @@ async def send(
         emit = None if recorder is None else recorder.put
         sender = Sender(options.bootstrap, secure, emit, clock)
         sent = sender.sent
+        sent.all_records = plan.records
         try:
             with ending_signals() as signals:
                 async with trio.open_nursery() as nursery:
@@ -112,7 +117,10 @@ async def send(
                     await _begin(sender, options, plan, log)
                     sent.began = trio.current_time()
                     async with trio.open_nursery() as copies:
-                        for client in range(options.clients):
+                        if inputs is not None:
+                            feeding = Feeding(sender, options.renaming, options.factor)
+                            copies.start_soon(feeding.run, inputs)
+                        for client in range(0 if inputs else options.clients):
                             copies.start_soon(_send_copies, sender, options, client, read)
                     nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -167,12 +175,13 @@ async def _begin(
 
     Raises: NotSent, ClusterGone.
     """
-    renamed = {options.renaming.topic(name): count for name, count in plan.topics.items()}
+    rename = options.renaming.topic
+    renamed = {rename(name): count for name, count in plan.needed.items()}
     await sender.begin(renamed)
     if not options.same_cluster and await _is_recorded(plan, sender, options.bootstrap):
         what = "this is the cluster of the recording"
         raise NotSent(f"{what}: give another --bootstrap, or --same-cluster to send to it")
-    created = {options.renaming.topic(name) for name in plan.created if options.allow_admin}
+    created = {rename(name) for name in plan.created if options.allow_admin}
     missing = {
         name: count
         for name, count in renamed.items()
@@ -180,9 +189,18 @@ async def _begin(
     }
     if missing and options.create_topics:
         await _create(sender, missing)
-    elif missing:
-        names = ", ".join(sorted(missing)[:5]) + (", …" if len(missing) > 5 else "")
-        log(f"the cluster lacks topics of the recording: {names} (--create-topics creates them)")
+    elif missing and not plan.partitions:
+        what = f"the cluster lacks topics of the recording: {_few(missing)}"
+        log(f"{what} (--create-topics creates them)")
+    needed = {(rename(topic), partition) for topic, partition in plan.partitions}
+    if lacking := needed - sender.cluster.leaders.keys():
+        names = _few(f"{topic}[{partition}]" for topic, partition in lacking)
+        raise NotSent(f"the cluster lacks partitions: {names} (--create-topics creates topics)")
+
+
+def _few(names: Iterable[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
 
 
 async def _is_recorded(plan: SendPlan, sender: Sender, bootstrap: Iterable[Address]) -> bool:
@@ -222,7 +240,8 @@ async def _create(sender: Sender, topics: dict[str, int]) -> None:
                 why = each.error_message or error_name(each.error_code)
                 raise NotSent(f"--create-topics: {each.name}: {why}")
     with trio.move_on_after(PASSES_SECONDS):
-        while missing := topics.keys() - {topic for topic, _ in sender.cluster.leaders}:
+        wanted = {(name, each) for name in topics for each in range(topics[name] or 1)}
+        while missing := {name for name, _ in wanted - sender.cluster.leaders.keys()}:
             await sender.learn_topics(missing)
             await trio.sleep(AGAIN_SECONDS)
 

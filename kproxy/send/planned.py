@@ -16,8 +16,11 @@ import attrs
 from kproxy.exchange import endings
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import TopicRecord
 from kproxy.proxy.actions import Address
 from kproxy.send.apis import NEEDS_ALLOW_ADMIN, is_admin, why_left_out
+from kproxy.send.inputs import rounds
+from kproxy.send.substitution import Renaming, Where
 from kproxy.wire.protocol import messages
 
 _READ = frozenset(("CreateTopics", "DescribeCluster", "Metadata"))
@@ -36,6 +39,10 @@ class SendPlan:
     """The topics that clients asked for, and their partitions as far as they were told."""
     created: set[str] = attrs.field(factory=set)
     """The topics that clients created."""
+    partitions: set[Where] = attrs.field(factory=set)
+    """Those of the inputs of a service, if these are all that is sent …"""
+    records: int = 0
+    """… and how many they are."""
     cluster_ids: set[str] = attrs.field(factory=set)
     brokers: set[Address] = attrs.field(factory=set)
 
@@ -44,11 +51,28 @@ class SendPlan:
         api, left_out = exchange.api or "", why_left_out(exchange, allow_admin)
         if exchange.named and is_admin(api) and left_out in ("", NEEDS_ALLOW_ADMIN):
             self.admin[api] += 1
-        if api in _READ and exchange.request is not None and exchange.response is not None:
-            self._look(api, exchange.request, exchange.response)
+        self._look(exchange)
         self.requests += not left_out
 
-    def _look(self, api: str, request: Any, response: Any) -> None:
+    def feed(self, exchange: Exchange, records: list[TopicRecord]) -> None:
+        """Take the next exchange, of which only these records are sent."""
+        self._look(exchange)
+        self.requests += len(rounds(records, Renaming()))
+        self.records += len(records)
+        self.partitions |= {(each.topic, each.partition) for each in records}
+
+    @property
+    def needed(self) -> dict[str, int]:
+        """The topics that the cluster should have, and their partitions as far as is known."""
+        if not self.partitions:
+            return self.topics
+        last = dict(sorted(self.partitions))
+        return {name: max(self.topics.get(name, 0), at + 1) for name, at in last.items()}
+
+    def _look(self, exchange: Exchange) -> None:
+        api, request, response = exchange.api, exchange.request, exchange.response
+        if api not in _READ or request is None or response is None:
+            return
         if api == "CreateTopics":
             self.created |= {each.name for each in response.topics if not each.error_code}
             return

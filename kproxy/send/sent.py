@@ -40,6 +40,10 @@ class Sent:
     """For how long it has been sent."""
     ended: str = ""
     """Why it ended early; "" if it did not."""
+    records: int = 0
+    """Of the inputs of a service, those that were written …"""
+    all_records: int = 0
+    """… and all of them; 0 if a conversation is sent."""
 
     def leave_out(self, reason: str) -> None:
         """Count a request that is not sent."""

@@ -35,6 +35,8 @@ from kproxy.wire.protocol import messages, schema
 from kproxy.wire.protocol.select import select
 
 METADATA, FIND_COORDINATOR = 3, 10
+NEWEST = 1 << 15
+"""Instead of a recorded version: the newest that both know."""
 _NAMED_BY_ID = frozenset(("ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch"))
 _GROUP, _TRANSACTION = 0, 1
 
@@ -63,7 +65,7 @@ class TargetCluster:
     def learn_versions(self, body: Any) -> None:
         """Take an ApiVersions response."""
         for each in body.api_keys:
-            least, most = self.versions.get(each.api_key, (0, 1 << 15))
+            least, most = self.versions.get(each.api_key, (0, NEWEST))
             known = max(least, each.min_version), min(most, each.max_version)
             self.versions[each.api_key] = known
 

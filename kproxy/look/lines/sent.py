@@ -43,6 +43,8 @@ def lines(sent: Sent) -> Iterator[str]:
         f"sent {count(sent.requests, 'request')} on {count(sent.connections, 'connection')} in"
         f" {sent.seconds:.3g} s, {answered}; {data}; {sent.requests / seconds:,.0f} requests/s"
     )
+    if sent.all_records:
+        yield _written(sent)
     for reason, number in sent.left_out.most_common():
         yield f"not sent: {count(number, 'request')}: {reason}"
     if sent.latencies:
@@ -78,7 +80,13 @@ def ended(sent: Sent, requests: int) -> str:
         last = f"{sent.requests} of {requests} requests were sent, up to {name} ({sent.last.api})"
         if open_ := sent.requests - sent.answered - sent.one_way:
             last += f"; {open_} of them were not answered"
+        if sent.all_records:
+            last += f"; {_written(sent)}"
     return f"{sent.ended}: {last}"
+
+
+def _written(sent: Sent) -> str:
+    return f"{sent.records} of {count(sent.all_records, 'record')} were written"
 
 
 def _most(sent: Sent) -> list[tuple[str, Histogram]]:
