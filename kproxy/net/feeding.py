@@ -27,7 +27,7 @@ from kproxy.send.apis import is_refused_for_now
 from kproxy.send.compared import Deviation
 from kproxy.send.inputs import Batches, Input, produce_request, rounds
 from kproxy.send.substitution import Renaming
-from kproxy.send.target import NEWEST
+from kproxy.send.target import NEWEST, CannotBeSent
 from kproxy.wire.protocol import ProtocolError, codec, error_name
 from kproxy.wire.protocol.codes import UNKNOWN_SERVER_ERROR
 
@@ -96,11 +96,14 @@ class Feeding:
         sender, link = self.sender, self._links.get(node)
         if link is None or link.ended:
             link = self._links[node] = await sender.connect(node, "kproxy")
-        version = sender.cluster.version(_PRODUCE, NEWEST, body)
+        try:
+            version = sender.cluster.version(_PRODUCE, NEWEST, body)
+        except CannotBeSent as error:
+            raise ClusterGone(f"the cluster lacks what is needed: {error}") from None
         began = trio.current_time()
         frame = await sender.answer(link, _PRODUCE, version, body)
         if frame is None:
-            raise ClusterGone(f"broker {node} closed the connection")
+            raise ClusterGone(link.violation or f"broker {node} closed the connection")
         taken_us = int((trio.current_time() - began) * 1e6)
         sender.sent.latencies.setdefault("Produce", Histogram()).add(taken_us)
         try:
