@@ -102,14 +102,15 @@ def run(options: argparse.Namespace) -> int:
         record_path=options.record,
     )
 
-    def read() -> Iterator[SendItem]:
+    def read() -> Iterator[SendItem | None]:
         stream = Stream(options.files)
-        return ahead(items((stream.recording, each) for each in stream.shown()))
+        found = items((stream.recording, each) for each in stream.shown())
+        return ahead(found, options.clients)
 
     try:
         with reading("send", options.files) as bar:
             plan = SendPlan()
-            stream = Stream(options.files, on_progress=bar.update)
+            stream = Stream(options.files, on_note=plan.note, on_progress=bar.update)
             for exchange in stream.exchanges():
                 plan.take(exchange, options.allow_admin)
         for line in (*stream.notices, *_announced(plan.admin, options.allow_admin)):

@@ -25,9 +25,11 @@ import attrs
 import trio
 
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.net.dial import why
 from kproxy.net.sender import AGAIN_SECONDS, ANSWER_SECONDS, PASSES_SECONDS, BrokerLink, Sender
+from kproxy.proxy import redact
 from kproxy.send import compared, target, transactions
 from kproxy.send.apis import why_left_out
 from kproxy.send.compared import Deviation, Fetched
@@ -39,6 +41,8 @@ from kproxy.send.transactions import ImplicitTransactions
 from kproxy.wire.protocol import ProtocolError, api_key, codec, is_retriable
 
 _PRODUCE, _LIST_OFFSETS, _SHARE_FETCH = 0, 2, 78
+_METADATA_CREATES_NOTHING = 4
+"""The first version of Metadata that can ask for a topic without creating it."""
 _QUEUE_MAX = 1000
 """Requests of one client that wait for its own order."""
 _WAITS = ("max_wait_ms", "rebalance_timeout_ms", "timeout_ms")
@@ -118,6 +122,7 @@ class SentConversation:
         factor: float,
         allow_admin: bool,
         compares: bool = True,
+        create_topics: bool = False,
     ) -> None:
         """`factor` 0 sends at once what nothing holds; others are of the recorded times."""
         self.sender = sender
@@ -128,6 +133,7 @@ class SentConversation:
         self._factor = factor
         self._allow_admin = allow_admin
         self._compares = compares
+        self._create_topics = create_topics
         self._clients: dict[tuple[str | None, int], _Client] = {}
         self._outstanding = Outstanding()
         self._progress = trio.lowlevel.ParkingLot()
@@ -142,7 +148,7 @@ class SentConversation:
         self._given_up: set[tuple[str, frozenset[int]]] = set()
         self._nursery: trio.Nursery
 
-    async def run(self, items: Iterable[SendItem]) -> None:
+    async def run(self, items: Iterable[SendItem | None]) -> None:
         """Send it, and return when all is answered.
 
         Raises: ClusterGone, RecordingError.
@@ -158,9 +164,12 @@ class SentConversation:
                 client.put.close()
             watch.cancel()
 
-    async def _dispatch(self, items: Iterable[SendItem]) -> None:
+    async def _dispatch(self, items: Iterable[SendItem | None]) -> None:
         began, first_ns = trio.current_time(), 0
         for item in items:
+            if item is None:
+                await trio.lowlevel.checkpoint()
+                continue
             first_ns = first_ns or item.time_ns
             self._position_ns = item.time_ns
             if self._factor:
@@ -216,12 +225,18 @@ class SentConversation:
                     await sender.learn_topics(lacking)
             self.substitution.translate(body, names)
             call.request = body
-            call.version = cluster.version(exchange.api_key or 0, exchange.api_version or 0, body)
+            least = 0
+            if api == "Metadata" and not self._create_topics:
+                body.allow_auto_topic_creation, least = False, _METADATA_CREATES_NOTHING
+                if not exchange.api_version and not body.topics:
+                    body.topics = None  # all of them, as newer versions say it
+            wanted = max(exchange.api_version or 0, least)
+            call.version = cluster.version(exchange.api_key or 0, wanted, body)
         except (CannotBeSent, ProtocolError) as error:
             self._differs(call, Deviation(api, str(error), f"v{exchange.api_version}", "not sent"))
             self._finish(call)
             return
-        if call.version != exchange.api_version:
+        if call.version != wanted:
             what = "version: the cluster knows {} to {}".format(*cluster.versions[exchange.api_key])
             known = f"v{exchange.api_version}", f"sent as v{call.version}"
             self._differs(call, Deviation(api, what, *known))
@@ -297,7 +312,7 @@ class SentConversation:
             return
         key = call.exchange.api_key or 0
         try:
-            call.responses.append(codec.decode_response_body(frame, key, call.version)[0])
+            call.responses.append(_body(frame, key, call.version))
         except ProtocolError as error:
             self._differs(
                 call, Deviation(call.api, "the response cannot be decoded", "", str(error))
@@ -421,9 +436,8 @@ class SentConversation:
                 self._compare_records(call)
             return
         try:
-            expected = codec.decode_response_body(
-                exchange.response_frame or b"", exchange.api_key or 0, exchange.api_version or 0
-            )[0]
+            kind = exchange.api_key or 0, exchange.api_version or 0
+            expected = _body(exchange.response_frame or b"", *kind)
         except ProtocolError:
             return
         self.substitution.translate(expected, names)
@@ -473,11 +487,27 @@ class SentConversation:
                 now = trio.current_time()
                 for call in [each for each in self._calls.values() if each.sent_at]:
                     waits = sum(getattr(call.request, name, 0) or 0 for name in _WAITS) / 1000
-                    if now - call.sent_at > ANSWER_SECONDS + waits:
-                        if call.exchange.response is not None:
-                            what = f"no answer in {ANSWER_SECONDS + waits:g} s"
-                            self._differs(call, Deviation(call.api, "response", "came", what))
-                        self._finish(call)
+                    if not call.done and now - call.sent_at > ANSWER_SECONDS + waits:
+                        self._give_up(call, f"no answer in {ANSWER_SECONDS + waits:g} s")
+
+    def _give_up(self, call: _SentCall, what: str) -> None:
+        told = call.exchange.response is not None
+        if told:
+            self._differs(call, Deviation(call.api, "response", "came", what))
+        self._finish(call)
+        for link in [*call.client.links.values()]:
+            if told and link.waiting:
+                self.sender.fail(link, what)
+
+
+def _body(response: bytes, key: int, version: int) -> Any:
+    """Decode a response without its secrets: differences are shown.
+
+    Raises: ProtocolError.
+    """
+    if redact.is_sensitive(key):
+        response = redact.redact(response, Side.BROKER, key, version) or response
+    return codec.decode_response_body(response, key, version)[0]
 
 
 def _answered_ns(exchange: Exchange) -> int:

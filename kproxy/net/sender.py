@@ -11,7 +11,7 @@ its own that is not recorded, and the figures of what was sent.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,6 +37,8 @@ AGAIN_SECONDS = 0.1
 PASSES_SECONDS = 10.0
 """For this long a request is sent again while an error passes."""
 ANSWER_SECONDS = 30.0
+_FAILURES_MAX = 3
+"""After so many in a row a broker is given up."""
 _ANSWER_BYTES_MAX = 100 << 20
 """Of one response: as librdkafka takes them by default."""
 _NOT_KAFKA = "the broker does not answer in Kafka's protocol (does its port speak TLS?)"
@@ -65,6 +67,7 @@ class BrokerLink:
     number: int
     node: int | None
     transport: Transport
+    address: Address
     sending: Any = attrs.field(factory=trio.Lock)
     waiting: deque[Waiting] = attrs.field(factory=deque)
     ended: bool = False
@@ -109,6 +112,9 @@ class Sender:
         self._numbers = 0
         self._control: dict[int | None, BrokerLink] = {}
         self._asking = trio.Lock()
+        self._why_failed = ""
+        self._failures: Counter[Address] = Counter()
+        """How often in a row connections to a broker failed, without an answer between."""
 
     async def begin(self, topics: Iterable[str]) -> None:
         """Ask for the brokers and their versions, and for the topics of the recording.
@@ -171,7 +177,7 @@ class Sender:
             link.waiting.append(Waiting(0, api_key, version, 0, put.send_nowait))
             try:
                 with trio.fail_after(ANSWER_SECONDS):
-                    await link.write(frame)
+                    await self._write(link, frame)
                     answer = await answers.receive()
             except OSError:
                 continue
@@ -203,11 +209,16 @@ class Sender:
             addresses = [self.cluster.nodes[node]]
         elif self.cluster.nodes:
             addresses = [*self.cluster.nodes.values(), *addresses]
-        found = await dial(addresses, Listening(), self._secure)
+        left = [each for each in addresses if self._failures[each] < _FAILURES_MAX]
+        if not left:
+            what = "{}:{} is given up: {} times in a row: {}"
+            raise ClusterGone(what.format(*addresses[0], _FAILURES_MAX, self._why_failed))
+        found = await dial(left, Listening(), self._secure)
         if isinstance(found, Unreachable):
             raise ClusterGone(found.reason)
         self.sent.connections += 1
-        link = BrokerLink(self.sent.connections if recorded else 0, node, found.secured.transport)
+        number = self.sent.connections if recorded else 0
+        link = BrokerLink(number, node, found.secured.transport, found.address)
         if recorded:
             self._note_opened(link, found.secured, found.address, client_id)
         self.nursery.start_soon(self._read, link)
@@ -223,6 +234,13 @@ class Sender:
             now_ns = self._now_ns()
             said = notes.client_id(link.number, now_ns, client_id)
             self._emit([notes.opened(link.number, now_ns, about), said])
+
+    def fail(self, link: BrokerLink, reason: str) -> None:
+        """Close a link to a broker that does not do what brokers do; count it."""
+        if not link.ended:
+            self._failures[link.address] += 1
+            self._why_failed = reason
+        self.close(link, reason)
 
     def close(self, link: BrokerLink, reason: str = "") -> None:
         """Close a link; what waits for responses on it gets none."""
@@ -261,7 +279,19 @@ class Sender:
             link.waiting.append(Waiting(number, api_key, version, number, take))
         self._record(Side.CLIENT, link, number, api_key, version, frame, take is None)
         self.sent.request_bytes += len(frame)
-        await link.write(frame)
+        await self._write(link, frame)
+
+    async def _write(self, link: BrokerLink, frame: bytes) -> None:
+        """Send all of a frame.
+
+        Raises: OSError.
+        """
+        with trio.move_on_after(ANSWER_SECONDS) as limit:
+            await link.write(frame)
+        if limit.cancelled_caught:
+            reason = f"takes no more data for {ANSWER_SECONDS:g} s"
+            self.fail(link, reason)
+            raise OSError(reason)
 
     def _record(
         self,
@@ -299,7 +329,8 @@ class Sender:
                 self._take_frames(link, data)
                 await trio.lowlevel.checkpoint()
         except ProtocolError as error:
-            reason = link.violation = str(error)
+            link.violation = str(error)
+            self.fail(link, link.violation)
         except OSError as error:
             reason = why(error)
         except trio.ClosedResourceError:
@@ -327,5 +358,6 @@ class Sender:
                 kind = asked.number, asked.api_key, asked.version
                 self._record(Side.BROKER, link, *kind, frame, False)
                 self.sent.response_bytes += len(frame)
+                self._failures.pop(link.address, None)
             asked.take(frame)
         del data[:start]

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from kproxy.wire.protocol.codes import NONE, TOPIC_ALREADY_EXISTS
 
 _LOOK_SECONDS = 0.1
 _DESCRIPTORS = 10_000
+_RESOLVE_SECONDS = 5.0
 
 
 class NotSent(Exception):
@@ -80,7 +81,7 @@ class SendOptions:
 async def send(
     options: SendOptions,
     plan: SendPlan,
-    read: Callable[[], Iterable[SendItem]],
+    read: Callable[[], Iterable[SendItem | None]],
     log: Callable[[str], None],
     look: Callable[[Sent], None],
 ) -> Sent:
@@ -121,16 +122,20 @@ async def send(
         sent.end(str(failure))
     elif failure is not None:
         raise failure from None
+    if recorder is not None and recorder.failure:
+        lost = f"{recorder.failure}; {recorder.frames_lost} frames are not recorded"
+        sent.ended = f"{sent.ended}; {lost}" if sent.ended else lost
     return sent
 
 
 async def _send_copies(
-    sender: Sender, options: SendOptions, client: int, read: Callable[[], Iterable[SendItem]]
+    sender: Sender, options: SendOptions, client: int, read: Callable[[], Iterable[SendItem | None]]
 ) -> None:
     for renaming in options.renamings(client):
         copy = SentConversation(
-            sender, renaming, options.factor, options.allow_admin, not options.is_load
-        )
+            sender, renaming, options.factor, options.allow_admin, not options.is_load,
+            options.create_topics,
+        )  # fmt: skip
         await copy.run(read())
 
 
@@ -164,7 +169,7 @@ async def _begin(
     """
     renamed = {options.renaming.topic(name): count for name, count in plan.topics.items()}
     await sender.begin(renamed)
-    if plan.is_of(sender.cluster, options.bootstrap) and not options.same_cluster:
+    if not options.same_cluster and await _is_recorded(plan, sender, options.bootstrap):
         what = "this is the cluster of the recording"
         raise NotSent(f"{what}: give another --bootstrap, or --same-cluster to send to it")
     created = {options.renaming.topic(name) for name in plan.created if options.allow_admin}
@@ -178,6 +183,31 @@ async def _begin(
     elif missing:
         names = ", ".join(sorted(missing)[:5]) + (", …" if len(missing) > 5 else "")
         log(f"the cluster lacks topics of the recording: {names} (--create-topics creates them)")
+
+
+async def _is_recorded(plan: SendPlan, sender: Sender, bootstrap: Iterable[Address]) -> bool:
+    """Return whether the recording may be of this cluster: the ids are the same, or, where one is
+    not known, an address is."""
+    if plan.cluster_ids and sender.cluster.cluster_id:
+        return sender.cluster.cluster_id in plan.cluster_ids
+    here = await _resolved((*sender.cluster.nodes.values(), *bootstrap))
+    return not here.isdisjoint(await _resolved(plan.brokers))
+
+
+async def _resolved(addresses: Iterable[Address]) -> set[Address]:
+    """Return addresses with those that they resolve to."""
+    found = set(addresses)
+
+    async def resolve(host: str, port: int) -> None:
+        with suppress(OSError, ValueError):  # the latter for a name that no host can have
+            each = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
+            found.update((str(sockaddr[0]), port) for *_, sockaddr in each)
+
+    with trio.move_on_after(_RESOLVE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for address in list(found):
+                nursery.start_soon(resolve, *address)
+    return found
 
 
 async def _create(sender: Sender, topics: dict[str, int]) -> None:

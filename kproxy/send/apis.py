@@ -88,7 +88,9 @@ def why_left_out(exchange: Exchange, allow_admin: bool) -> str:
         return NEVER[api]
     if exchange.row.request_flags & REDACTED:
         return "requests with secrets, which the recording has blanked out"
-    if "broker" not in request.listeners or getattr(exchange.request, "replica_id", -1) >= 0:
+    follower = getattr(exchange.request, "replica_state", exchange.request)  # from Fetch v15 on
+    replicas = (getattr(each, "replica_id", -1) for each in (exchange.request, follower))
+    if "broker" not in request.listeners or max(replicas) >= 0:
         return "requests between brokers"
     if exchange.request is None:
         return "requests that cannot be decoded"

@@ -8,15 +8,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
 
+from kproxy.exchange import endings
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.proxy.actions import Address
 from kproxy.send.apis import NEEDS_ALLOW_ADMIN, is_admin, why_left_out
-from kproxy.send.target import TargetCluster
 from kproxy.wire.protocol import messages
 
 _READ = frozenset(("CreateTopics", "DescribeCluster", "Metadata"))
@@ -60,12 +61,12 @@ class SendPlan:
                     known = self.topics.get(topic.name, 0)
                     self.topics[topic.name] = max(known, len(topic.partitions))
 
-    def is_of(self, cluster: TargetCluster, bootstrap: Iterable[Address]) -> bool:
-        """Return whether the recording may be of this cluster: the ids are the same, or, where none
-        was recorded, an address is."""
-        if self.cluster_ids and cluster.cluster_id:
-            return cluster.cluster_id in self.cluster_ids
-        return not self.brokers.isdisjoint((*cluster.nodes.values(), *bootstrap))
+    def note(self, note: Note) -> None:
+        """Take a note: that of a connection shows the address of a broker."""
+        start = endings.connection_start(note)
+        host, _, port = ((start and start.broker_address) or "").rpartition(":")
+        if host and port.isdecimal():
+            self.brokers.add((host.strip("[]"), int(port)))
 
 
 def creations(topics: dict[str, int]) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import re
 import struct
 import uuid
 from collections.abc import Callable
@@ -39,6 +40,8 @@ _INTERNAL = internal.TOPICS | {"__cluster_metadata", "__remote_log_metadata"}
 _GENERATIONS = frozenset(("generation_id", "member_epoch", "generation_id_or_member_epoch"))
 _LEADER_EPOCHS = "leader_epoch", "last_fetched_epoch"
 _NOT_READ = frozenset(("log_start_offset", "high_watermark"))
+_ANCHOR = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^]\\])*\])|\^", re.DOTALL)
+"""A `^`, or an escape or a class, in which it is none."""
 _PRODUCER = struct.Struct(">qh")
 _PRODUCER_AT, _CRC_AT, _CHECKED_AT = 43, 17, 21
 
@@ -166,6 +169,14 @@ class Substitution:
     def _topic(self, value: str, within: tuple[Any, ...], names: TopicNames) -> str:
         return self.renaming.topic(value)
 
+    def _regex(self, value: str, within: tuple[Any, ...], names: TopicNames) -> str:
+        """A regular expression (RE2) that whole names match: `^` would not hold behind a prefix."""
+        prefix = self.renaming.topic_prefix
+        if not value or not prefix:
+            return value
+        unanchored = _ANCHOR.sub(r"\1", value)
+        return f"{re.escape(prefix)}(?:{unanchored})"
+
     def _group(self, value: str, within: tuple[Any, ...], names: TopicNames) -> str:
         return self.renaming.group(value)
 
@@ -285,6 +296,10 @@ def _is_topic_name(field: Field, beside: tuple[Field, ...]) -> bool:
 _Put = Callable[[Substitution, Any, tuple[Any, ...], TopicNames], Any]
 _KINDS: tuple[tuple[Predicate, _Put], ...] = (
     (_is_topic_name, Substitution._topic),
+    (
+        lambda field, _: field.name.endswith("topic_regex") and field.type.endswith("string"),
+        Substitution._regex,
+    ),
     (PREDICATES[GROUP], Substitution._group),
     (PREDICATES[TRANSACTIONAL_ID], Substitution._group),
     (meanings.has_kind_field, Substitution._keyed),

@@ -14,7 +14,7 @@ import attrs
 
 from kproxy.exchange.entities import own_topic_name, partition_of
 from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.record_batch import entries, read_header
+from kproxy.wire.protocol.records import batches
 
 _IMPLICIT = {"Produce": 12, "TxnOffsetCommit": 5}
 """API → the first version in which it is enough to write."""
@@ -80,8 +80,6 @@ def next_epoch(end: Any) -> Any:
 
 
 def _producer(records: bytes | None) -> tuple[int, int] | None:
-    """Return the producer of the first batch; None if there is none."""
-    for start, end, magic in entries(records or b""):
-        batch = read_header(records or b"", start, end, magic)
-        return batch.producer_id, batch.producer_epoch
-    return None
+    """Return the producer of the first batch; None if there is none, or it is damaged."""
+    first = next(iter(batches(records or b"")), None)
+    return None if first is None else (first.producer_id, first.producer_epoch)

@@ -45,5 +45,6 @@ def test_exchanges_come_in_the_order_of_their_requests(spans) -> None:
         frame(Side.BROKER if kind else Side.CLIENT, number, time_ns)
         for time_ns, kind, number in sorted(events)
     ]
-    found = [each.number for each in ahead(items((None, each) for each in pair(frames)))]
+    exchanges = ((None, each) for each in pair(frames))
+    found = [each.number for each in ahead(items(exchanges)) if each]
     assert found == list(range(1, len(spans) + 1))
