@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import re
 import struct
 import uuid
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,6 +116,17 @@ def test_subscriptions_and_assignments_name_the_topics_that_are_there() -> None:
     assert [(each.topic, each.partitions) for each in found.assigned_partitions] == [
         ("try-orders", [1, 2])
     ]
+
+
+@pytest.mark.parametrize("regex", ["orders-.*", "^or[^x^]*$|^bar", r"ord\^|[\]^]a|orders", ""])
+def test_a_prefix_is_before_what_regular_expressions_match(regex: str) -> None:
+    body = messages.ConsumerGroupHeartbeatRequest(subscribed_topic_regex=regex)
+    Substitution(Renaming("try.")).translate(body, NAMES)
+    for name in ("orders-1", "orders", "bar", "foobar", "ord^", "^a", "]a"):
+        assert bool(re.fullmatch(body.subscribed_topic_regex, f"try.{name}")) == bool(
+            re.fullmatch(regex, name)
+        )
+        assert not re.fullmatch(body.subscribed_topic_regex, name)
 
 
 def test_a_topic_has_its_name_and_its_id_where_a_version_has_either() -> None:
