@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -160,28 +160,50 @@ class Expected:
         return self.demanded and not self.settled
 
 
-@attrs.frozen
-class Tie:
-    """An identity in a place: of a record that is as recorded, and of the recorded one."""
+class Spot(NamedTuple):
+    """Where an identity stands."""
 
     topic: str
     part: IgnoredPart
-    content: tuple
-    recorded: Any
+    content: tuple = ()
+    """The record, but for what varies."""
+
+    @property
+    def anywhere(self) -> Spot:
+        """The same part of all records of the topic."""
+        return self._replace(content=())
+
+
+_MOVED_MAX = 100
+"""At most this many identities are looked at to say what has moved."""
+
+
+def identities(varying: Varying) -> Iterator[tuple[IgnoredPart, str]]:
+    """Yield the parts of a record that have identities, and these as text."""
+    for part, content in varying:
+        if part.kind.has_identity:
+            yield part, str(content)
+
+
+def _number(spots: Counter[Spot], part: Spot) -> int:
+    """Return how many records have an identity in a part."""
+    return sum(number for spot, number in spots.items() if spot.anywhere == part)
+
+
+@attrs.frozen
+class Untied:
+    """A part of records whose identities are not as equal, or as different, as when recorded."""
+
+    spot: Spot
+    beside: Spot
+    """A part that has the same identity in both runs, or in one; `spot` itself, where it differs
+    between records."""
     now: Any
-    records: int = 1
-    """In so many records it is the same now."""
-    recorded_records: int = 1
-    """In so many it was the same."""
-
-    def of(self, found: Sequence[Tie], then: Sequence[Tie]) -> Tie:
-        """Return it with the numbers of records."""
-        return attrs.evolve(self, records=len(found), recorded_records=len(then))
-
-
-def _places(of_one: Sequence[Tie]) -> frozenset[tuple[Any, int]]:
-    """Return the places in which one identity stands, and how often."""
-    return frozenset(Counter((each.topic, each.part, each.content) for each in of_one).items())
+    """The identity in `beside`."""
+    records: int
+    """So many records have it in `spot` now."""
+    recorded_records: int
+    """So many had it."""
 
 
 @attrs.define(eq=False)
@@ -246,6 +268,8 @@ class ProduceCheck:
     """By the name of a topic, and by content."""
     unknown: list[UnknownRecord] = attrs.field(factory=list, init=False)
     """Records of which findings are kept."""
+    recorded_identities: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    """By those of the records that were produced again: what each identity was in the recording."""
     undecoded: list[Other] = attrs.field(init=False)
     """Recorded requests that cannot be decoded, and have not come again."""
 
@@ -284,6 +308,9 @@ class ProduceCheck:
         found = self._first(same, partition, record, outcome)
         if found is not None:
             found.varying = varying
+            of_both = map(identities, (found.varying, found.recorded_varying))
+            for (_, identity), (_, recorded) in zip(*of_both, strict=False):
+                self.recorded_identities[identity] = recorded
         if found is not None and in_transaction:
             found.outcome = outcome
             self._unsettled[found] = None
@@ -457,30 +484,50 @@ class ProduceCheck:
         only_inside = _in_each_run(then.in_transactions) - _in_each_run(then.plainly)
         return sorted(only_inside & _in_each_run(now.plainly))
 
-    def ties(self) -> Iterator[Tie]:
-        """Yield the identities (`kinds`) that were not as equal, or as different, as those of the
-        recording, one for each place: of each one it only counts in which records it stands, for
-        equal records may change places."""
-        then: dict[Any, list[Tie]] = {}
-        now: dict[Any, list[Tie]] = {}
+    def ties(self) -> Iterator[Untied]:
+        """Yield the parts whose identities (`kinds`) are not as equal, or as different, as those of
+        the recording. Of each identity it only counts where it stands, for equal records may change
+        places; one that has moved is compared with the recorded one that shares the most."""
+        then, now = self._standing()
+        left = Counter(frozenset(each.items()) for each in then.values())
+        moved: list[tuple[str, Counter[Spot]]] = []
+        for identity, spots in now.items():
+            if left[stands := frozenset(spots.items())] > 0:
+                left[stands] -= 1
+            else:
+                moved.append((identity, spots))
+        by_spot: dict[Spot, list[Counter[Spot]]] = {}
+        for each in then.values():
+            if left[stands := frozenset(each.items())] > 0:
+                left[stands] = 0
+                for spot in each:
+                    by_spot.setdefault(spot, []).append(each)
+        told: set[Spot] = set()
+        for identity, spots in moved[:_MOVED_MAX]:
+            near = (each for spot in spots for each in by_spot[spot])
+            stood = max(near, key=lambda each: (each & spots).total())
+            kept = list(dict.fromkeys(each.anywhere for each in spots if each in stood))
+            beside = next((each for each in kept if each not in told), None)
+            differing = (each.anywhere for each in (*(stood - spots), *(spots - stood)))
+            for each in dict.fromkeys(differing):
+                if beside is not None and each not in told:
+                    told.add(each)
+                    numbers = _number(spots, each), _number(stood, each)
+                    yield Untied(each, each if each in kept else beside, identity, *numbers)
+
+    def _standing(self) -> tuple[dict[str, Counter[Spot]], dict[str, Counter[Spot]]]:
+        """Return where each identity stood in the recording, and where each one stands now."""
+        then: dict[str, Counter[Spot]] = {}
+        now: dict[str, Counter[Spot]] = {}
         for topic in filter(self.is_read, self.topics):
             for content, same in self._of(topic).items():
                 for each in same.expected:
                     if each.settled and each.demanded:
-                        pairs = zip(each.recorded_varying, each.varying, strict=False)
-                        for (part, was), (_, has) in pairs:
-                            if part.kind.has_identity:
-                                tie = Tie(topic.name, part, content, was, has)
-                                then.setdefault(str(was), []).append(tie)
-                                now.setdefault(str(has), []).append(tie)
-        left = Counter(map(_places, then.values()))
-        told: set[tuple[str, IgnoredPart]] = set()
-        for found in now.values():
-            if left[_places(found)] > 0:
-                left[_places(found)] -= 1
-            elif (found[0].topic, found[0].part) not in told:
-                told.update((each.topic, each.part) for each in found)
-                yield found[0].of(found, then[str(found[0].recorded)])
+                        for side, varying in ((then, each.recorded_varying), (now, each.varying)):
+                            for part, identity in identities(varying):
+                                spot = Spot(topic.name, part, content)
+                                side.setdefault(identity, Counter())[spot] += 1
+        return then, now
 
     def _of(self, topic: Topic) -> dict[tuple, EqualRecords]:
         found = self._topics.get(topic)

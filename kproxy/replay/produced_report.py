@@ -26,7 +26,14 @@ from kproxy.replay.differences import (
 from kproxy.replay.kinds import kind_of
 from kproxy.replay.loaded import Other
 from kproxy.replay.places import Places, pairs, part_of, places_of
-from kproxy.replay.produced import Expected, Outcome, ProduceCheck, UnknownRecord
+from kproxy.replay.produced import (
+    Expected,
+    Outcome,
+    ProduceCheck,
+    Spot,
+    UnknownRecord,
+    identities,
+)
 from kproxy.replay.report import ClientDifference, Report
 from kproxy.replay.topics import Topic
 from kproxy.replay.unreadable import UnreadableBatch
@@ -53,7 +60,7 @@ def report_unknown(check: ProduceCheck, topic: Topic, partition: int, record: Re
     found = _surplus(check, topic, partition, record)
     if found is None:
         left = _left(check, topic, record)
-        now = _places_of(check, topic, record)
+        now = _places_now(check, topic, record)
         closest = pairs([now], _places(check, left)).get(0)
         closest = left[closest] if closest is not None else None
         found = _finding(check, topic, partition, record, closest)
@@ -72,7 +79,7 @@ def _retell_unknown(check: ProduceCheck) -> None:
         by_topic.setdefault((each.topic, _kind(each.record)), []).append(each)
     for (topic, _), unknown in by_topic.items():
         left = _left(check, topic, unknown[0].record)
-        now = [_places_of(check, topic, each.record) for each in unknown]
+        now = [_places_now(check, topic, each.record) for each in unknown]
         found = pairs(now, _places(check, left))
         for number, each in enumerate(unknown):
             closest = left[found[number]] if number in found else None
@@ -96,8 +103,17 @@ def _places(check: ProduceCheck, left: Iterable[Expected]) -> list[Places]:
     """Return the contents of recorded records by their places, without what is ignored."""
     for each in left:
         if each.places is None:
-            each.places = _places_of(check, each.topic, each.record)
+            ids = {("", part.word): one for part, one in identities(each.recorded_varying)}
+            each.places = {**_places_of(check, each.topic, each.record), **ids}
     return [each.places or {} for each in left]
+
+
+def _places_now(check: ProduceCheck, topic: Topic, record: Record) -> Places:
+    """Return the contents of a produced record by their places, and its ids as they were in the
+    recording, as far as another record tells: that of the same ids is the nearest."""
+    varying, known = check.ignored.varying(record, topic.name), check.recorded_identities
+    ids = {("", part.word): known[one] for part, one in identities(varying) if one in known}
+    return {**_places_of(check, topic, record), **ids}
 
 
 def _places_of(check: ProduceCheck, topic: Topic, record: Record) -> Places:
@@ -168,11 +184,24 @@ def report_outside(check: ProduceCheck) -> None:
 def report_ties(check: ProduceCheck) -> None:
     """Report ids and the like that were not as equal, or as different, as when recorded."""
     for tie in check.ties():
-        now, then = count(tie.records, "record"), count(tie.recorded_records, "record")
-        what = f"{tie.part.place} {tie.now} is in {now}; recorded: one in {then}"
-        if now == then:
-            what = f"{tie.part.place} {tie.now} is in other records than the recorded one"
-        check.report.add("differs", f"{tie.topic}: {what}", ADVICE)
+        place, beside = _spot_text(tie.spot), f"{tie.beside.topic}/{_spot_text(tie.beside)}"
+        now, then = tie.records, tie.recorded_records
+        if tie.spot != tie.beside:
+            how = "equals" if now > then else "differs from"
+            what = f"{place} {how} {beside} {tie.now}; recorded: {_OTHERWISE[how]}"
+        elif now == then:
+            what = f"{place} {tie.now} is in other records than the recorded one"
+        else:
+            what = f"{place} {tie.now} is in {count(now, 'record')}; recorded: one in {then}"
+        check.report.add("differs", f"{tie.spot.topic}: {what}", ADVICE)
+
+
+_OTHERWISE = {"equals": "differs", "differs from": "equal"}
+
+
+def _spot_text(spot: Spot) -> str:
+    """Return a part as an ignored one is named, without its topic and its kind."""
+    return ":".join(filter(None, (spot.part.what, spot.part.name)))
 
 
 def _surplus(

@@ -92,8 +92,49 @@ def test_ids_are_as_equal_and_as_different_as_they_were(then: list[int], now: li
 
 def test_the_same_id_on_each_record_is_told_in_a_line() -> None:
     assert found(values(A, B, C), values(D, D, D), "json:id:uuid") == [
-        f"orders: value.id {D} is in 3 records; recorded: one in 1 record"
+        f"orders: json:id {D} is in 3 records; recorded: one in 1"
     ]
+
+
+def shop(*ids: tuple[str, str, str], more: int = 0) -> bytes:
+    """Orders, and payments of their ids: the id of an order, the one that its payment names, and
+    the payment's own."""
+    orders = [("k", {"total": 10 * at, "id": order}) for at, (order, _, _) in enumerate(ids)]
+    payments = [
+        ("k", {"amount": 10 * at + more, "of": named, "id": own})
+        for at, (_, named, own) in enumerate(ids)
+    ]
+    return of(*orders, *payments)
+
+
+IDS = [f"{number:08}-0000-4000-8000-000000000000" for number in range(20)]
+SHOP = "json:id:uuid", "json:of:uuid"
+
+
+def test_an_id_that_is_not_equal_any_more_is_named_by_its_place_and_its_neighbour() -> None:
+    then = shop((A, A, B), (C, C, D))
+    first, second, *new = IDS
+    assert found(then, shop((first, first, new[0]), (second, second, new[1])), *SHOP) == []
+    unknown = shop((first, first, new[0]), (second, new[2], new[1]))
+    assert found(then, unknown, *SHOP) == [
+        f"orders: json:of differs from orders/json:id {second}; recorded: equal"
+    ]
+    swapped = shop((first, second, new[0]), (second, first, new[1]))
+    assert found(then, swapped, *SHOP) == [
+        f"orders: json:of differs from orders/json:id {first}; recorded: equal"
+    ]
+    own = of(("k", {"id": first, "as": first}))
+    assert found(of(("k", {"id": A, "as": B})), own, "json:id:uuid", "json:as:uuid") == [
+        f"orders: json:as equals orders/json:id {first}; recorded: differs"
+    ]
+
+
+def test_a_changed_record_is_compared_with_that_of_the_same_ids() -> None:
+    then = shop(*((each, each, own) for each, own in zip(IDS[:3], IDS[3:6], strict=True)))
+    again = zip(IDS[10:13], IDS[13:16], strict=True)
+    lines = found(then, shop(*((each, each, own) for each, own in again), more=11), *SHOP)
+    pairs = [line.partition("amount ")[2].partition(" (")[0] for line in lines]
+    assert pairs == ["11, recorded 0", "21, recorded 10", "31, recorded 20"]
 
 
 def test_ids_of_equal_records_may_change_places() -> None:
