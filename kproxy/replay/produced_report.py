@@ -111,7 +111,7 @@ def _places(check: ProduceCheck, left: Iterable[Expected]) -> list[Places]:
 def _places_now(check: ProduceCheck, topic: Topic, record: Record) -> Places:
     """Return the contents of a produced record by their places, and its ids as they were in the
     recording, as far as another record tells: that of the same ids is the nearest."""
-    varying, known = check.ignored.varying(record, topic.name), check.recorded_identities
+    (_, varying), known = check.ignored.read(record, topic.name), check.recorded_identities
     ids = {("", part.word): known[one] for part, one in identities(varying) if one in known}
     return {**_places_of(check, topic, record), **ids}
 
