@@ -125,7 +125,6 @@ COMMANDS = {
             "kproxy export capture.mcap topic:orders --to orders.mcap",
             "kproxy export captures --to all.parquet",
             "kproxy export capture.mcap client_id:billing --to billing.pcapng",
-            "kproxy export capture.mcap client_id:billing --to billing.pcapng",
         ),
     ),
     "import": Command(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kproxy.addresses import parse_brokers
 from kproxy.commands import options as kinds
 from kproxy.commands.options import declare
-from kproxy.commands.output import code_of, fail
+from kproxy.commands.output import fail
 from kproxy.commands.replay import timing
 from kproxy.commands.run import cluster, credentials_of
 from kproxy.commands.tls import add_broker_tls_options
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "Differences are shown as a table, and make the exit code 1; 0: there are none; 2: nothing"
-        " was sent, because the command line is wrong. What changes the cluster is not sent"
+        " was sent. What changes the cluster is not sent"
         " without --allow-admin; nothing is sent to the cluster of the recording without"
         " --same-cluster."
     )
@@ -139,10 +139,8 @@ def run(options: argparse.Namespace) -> int:
 
             inputs = _inputs(options, Stream(options.files)) if options.inputs else None
             sent = trio.run(send, settings, plan, partial(_read, options), _say, look, inputs)
-    except (NotSent, TlsError) as error:
+    except (NotSent, TlsError, RecordingError) as error:
         return fail(f"kproxy send: {error}", 2)
-    except RecordingError as error:
-        return fail(f"kproxy send: {error}", code_of(error))
     except FileExistsError as error:
         what = f"{error.filename} exists and is not overwritten; give another --record"
         return fail(f"kproxy send: {what}", 2)
@@ -151,7 +149,9 @@ def run(options: argparse.Namespace) -> int:
     if not sent.ended or sent.requests:
         for line in lines(sent):
             print(line)
-    return fail(f"kproxy send: {ended(sent, total)}") if sent.ended else int(bool(sent.differences))
+    if sent.ended:
+        return fail(f"kproxy send: {ended(sent, total)}", 1 if sent.requests else 2)
+    return int(bool(sent.differences))
 
 
 def _planned(
