@@ -194,6 +194,11 @@ def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path
         done = send(DEMO, replay.bootstrap, "--same-cluster", "--record", str(tmp_path / "n.mcap"))
         assert done.stdout.endswith("no differences\n")
         assert [each.api for each in recording.read(tmp_path / "n.mcap", "api:Produce")]
+        asked = [
+            [each.request.allow_auto_topic_creation for each in recording.read(path, "api:Metadata")]
+            for path in (DEMO, tmp_path / "n.mcap")
+        ]
+        assert any(asked[0]) and asked[1] and not any(asked[1])
         again = send(DEMO, replay.bootstrap, "--same-cluster", "--repeat", "2", "--clients", "3")
         replay.code = 1  # which has these records once
         sent = sum(1 for _ in recording.read(DEMO, told=lambda note: None))
@@ -213,6 +218,16 @@ def test_what_a_broker_refuses_is_told_with_what_follows_of_it(tmp_path: Path) -
         [f"{where} records", "6 came", "did not come"],
         [where, "NONE", "OFFSET_OUT_OF_RANGE"],
     ]
+
+
+def test_a_disk_that_is_full_is_told_and_holds_nothing_up(tmp_path: Path) -> None:
+    with replays.running(DEMO, tmp_path) as replay:
+        command = [KPROXY, "send", DEMO, "--bootstrap", replay.bootstrap, "--same-cluster"]
+        command += ["--timing", "fast", "--record", tmp_path / "new.mcap"]
+        limited = ["sh", "-c", 'ulimit -f 4; exec "$@"', "sh", *map(str, command)]
+        done = subprocess.run(limited, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 1 and "no differences" in done.stdout, done.stdout + done.stderr
+    assert "cannot write the recording: File too large" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("how", ["broker", "signal"])
