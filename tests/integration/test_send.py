@@ -195,7 +195,10 @@ def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path
         assert done.stdout.endswith("no differences\n")
         assert [each.api for each in recording.read(tmp_path / "n.mcap", "api:Produce")]
         asked = [
-            [each.request.allow_auto_topic_creation for each in recording.read(path, "api:Metadata")]
+            [
+                each.request.allow_auto_topic_creation
+                for each in recording.read(path, "api:Metadata")
+            ]
             for path in (DEMO, tmp_path / "n.mcap")
         ]
         assert any(asked[0]) and asked[1] and not any(asked[1])
