@@ -506,9 +506,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         result = yield
     except pytest.skip.Exception:
         raise
-    except BaseException:
+    except BaseException as error:
         if (run := item.stash.get(_run, None)) is not None:
-            found = run.findings
+            # An app that did not come to its end lacks records, and that is no cause.
+            found = run.findings or (run.missing if isinstance(error, AssertionError) else [])
             text = [run.text(found)] if found else []
             item.stash[_finding] = "".join(text).partition("\n")[0]
             item.add_report_section("call", "kproxy", "\n".join([*text, run.story()]))

@@ -18,7 +18,7 @@ from kproxy.printable import printable
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.description = (
-        "Say what recording B means otherwise than A: records, groups, commits, transactions,"
+        "Say how recording B differs from A: records, groups, commits, transactions,"
         " requests of admins, errors, APIs and their versions, settings of clients, latency. Left"
         " out is what changes from run to run: times, ids, offsets, polls. Of folders, recordings"
         " of the same name are compared. The exit code is 0 when nothing differs, 1 when something"

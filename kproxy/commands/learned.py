@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " a word in each line, and an example. What stands behind ? may be data, and is compared."
     )
     parser.add_argument("file", metavar="FILE", type=local_file, help="a recording")
-    text = "--set FILE  have it vary as this text says, which is the list, edited; - for stdin"
+    text = "--set FILE  take the list from this file, edited; - for stdin"
     declare(parser.add_argument, text, set=Path)
 
 
@@ -42,4 +42,7 @@ def run(options: argparse.Namespace) -> int:
         return fail(f"kproxy learned: {error.filename or options.file}: {error.strerror}")
     for line in learned.lines():
         print(printable(line))
+    if not learned.parts:
+        how = "record it with --learn 2 (kproxy help testing)"
+        print(f"kproxy learned: nothing was learned: {how}", file=sys.stderr)
     return 0

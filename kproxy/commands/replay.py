@@ -54,8 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.description = "Be the broker of a recording: no cluster is needed, and any client works."
     parser.epilog = (
-        "The first line on stdout is the bootstrap address to give to your application. What it"
-        " does otherwise than the recording has it is said on stderr, and makes the exit code 1."
+        "The first line on stdout is the bootstrap address to give to your application. Where"
+        " it differs from the recording, that is said on stderr, and makes the exit code 1."
         " Ctrl-C stops it. With a command behind -- it lasts as long as that, and ends with its"
         f" exit code, or {UNMET} where the command succeeded and the recording was not met."
     )

@@ -176,6 +176,11 @@ class CassetteRun:
         """The findings of a replay so far."""
         return self._session.findings if isinstance(self._session, ReplaySession) else []
 
+    @property
+    def missing(self) -> list[ClientDifference]:
+        """Records that are missing so far."""
+        return self._session.missing if isinstance(self._session, ReplaySession) else []
+
     def finish(self, succeeded: bool = True) -> str:
         """End the session; return why the test fails, or "". If the test has not succeeded by
         itself, nothing is waited for, and no real broker is compared. A second call returns the

@@ -296,6 +296,15 @@ class ReplaySession:
         return self._report.findings
 
     @property
+    def missing(self) -> list[ClientDifference]:
+        """Records that would be reported as missing if it ended now."""
+        report = Report()
+        if self._hosts and self.how.compared.must_be_repeated(RECORDS) and not self._machine.strict:
+            check = self._machine.state.check
+            self._hosts[0].call(lambda: report_unproduced(check, report))
+        return report.findings
+
+    @property
     def unplayed(self) -> list[ClientDifference]:
         """Missing parts of the recording that do not fail; known after `finish`."""
         return self._unplayed.findings
@@ -396,7 +405,7 @@ def mismatch_text(
         lines += [f"    … and {len(others)} more like it"] if others else []
     if len(groups) > _FINDINGS_SHOWN:
         lines.append(f"  … and {len(groups) - _FINDINGS_SHOWN} more")
-    lines += [f"the client does not do what {path} holds", *advice]
+    lines += [f"the client does not do what it did in {path}", *advice]
     if words := list(dict.fromkeys(word for each in found for word in each.ignore)):
         lines.append(f"what looks like ids and times is new in each run: {ignoring(words)}")
     if not all(each.only_varies for each in found):

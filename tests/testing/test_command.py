@@ -131,10 +131,10 @@ def test_a_command_that_forgets_a_record_is_red(demo: Path, tmp_path: Path) -> N
     assert "\norders: none of its 12 recorded records; the first" in (failure.text or "")
     marked = told.pop()
     assert marked.startswith(f"::error title=kproxy replay {demo}::no broker has answered")
-    assert f"%0Athe client does not do what {demo} holds%0A" in marked
+    assert f"%0Athe client does not do what it did in {demo}%0A" in marked
     lines = told[-5:]
     assert lines[0].startswith("kproxy: orders: none of its 12 recorded records; the first:")
-    assert lines[1] == f"kproxy: the client does not do what {demo} holds"
+    assert lines[1] == f"kproxy: the client does not do what it did in {demo}"
     typed = f"kproxy replay {demo} --fail-fast --annotate --junit {xml}"
     again = f"{typed} --cassette rewrite --broker HOST:PORT -- true"
     assert lines[-1].endswith(again)

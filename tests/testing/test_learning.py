@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.cli import main
 from kproxy.look.lines import meaning
 from kproxy.look.lines.meaning import learned_in
 from kproxy.replay.learned import Learned, LearnedPart
 from kproxy.testing import learn, record, replay
 from kproxy.testing.sessions import Mismatch
+from tests.bed import needs
 from tests.bed.proxies import KPROXY
 from tests.testing.plugin import run
 
@@ -137,6 +139,11 @@ def test_without():
     )
     for _ in "12":
         run(pytester).assert_outcomes(passed=2)
+
+
+def test_where_nothing_was_learned_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["learned", str(needs.REPOSITORY / "recordings" / "demo.mcap")]) == 0
+    assert capsys.readouterr().err.startswith("kproxy learned: nothing was learned: ")
 
 
 def test_the_list_is_read_as_it_is_written() -> None:

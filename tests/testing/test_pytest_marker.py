@@ -69,7 +69,7 @@ def test_two_tests_share_a_recording(pytester: pytest.Pytester, mock_brokers: st
     for mode in ("once", "rewrite"):
         found = record(pytester, mock_brokers, mode)
         found.assert_outcomes(passed=2, failed=1)
-        found.stdout.fnmatch_lines([f"the client does not do what {place} holds"])
+        found.stdout.fnmatch_lines([f"the client does not do what it did in {place}"])
 
 
 def test_a_test_may_change_the_folder(pytester: pytest.Pytester, mock_brokers: str) -> None:

@@ -26,7 +26,9 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     import os
 
     def test_produces(kproxy):
-        produce(kproxy.bootstrap, os.environ.get("VALUE", "one"))
+        if "NOTHING" not in os.environ:
+            produce(kproxy.bootstrap, os.environ.get("VALUE", "one"))
+        assert len(kproxy.produced("orders")) == 1
         if "FAIL" in os.environ:
             assert kproxy.produced("orders") == []
         assert kproxy.produced("orders")[0].value == os.environ.get("VALUE", "one").encode()
@@ -86,7 +88,7 @@ def test_what_the_client_swallowed_fails_the_test_with_the_closest_record(
     found.stdout.fnmatch_lines(
         [
             "orders: the record of key 'k' has value 'two', recorded 'one' (orders*",
-            f"the client does not do what {RECORDED} holds",
+            f"the client does not do what it did in {RECORDED}",
             "if that is meant, record again: pytest --kproxy-mode=rewrite *::test_produces",
             "*Captured kproxy call*",
             "*Produce v* orders* 1 record,*",
@@ -111,6 +113,10 @@ def test_the_summary_names_what_differs_where_the_apps_own_assertion_came_first(
     found.stdout.fnmatch_lines([f"FAILED test_app.py::test_produces - {said}"])
     xml = (project.path / "found.xml").read_text()
     assert "<failure message=\"kproxy: orders: the record of key 'k' has value 'two'" in xml
+    monkeypatch.setenv("NOTHING", "1")
+    missing = "orders: the record of key 'k' was never produced: value 'one'"
+    summary = f"FAILED *::test_produces - kproxy: {missing} *| *assert 0 == 1"
+    run(project).stdout.fnmatch_lines([f"{missing} (orders*", summary])
 
 
 def test_a_topic_that_was_not_recorded_fails_the_test_whatever_is_allowed(

@@ -1,1 +1,1 @@
-"""Two recordings side by side: what the second means otherwise than the first."""
+"""Two recordings side by side: how the second differs from the first, by what they mean."""

@@ -31,7 +31,7 @@ TOPICS = {
     "testing": "tests with recordings: the pytest fixture, a command in any language, git",
     "containers": "the image, testcontainers, a sidecar in Kubernetes",
     "service": "leave it on: options in a file, health, logs, systemd, reloading",
-    "recordings": "read recordings: show, why, stats, tail, export; JSON and Python",
+    "recordings": "read recordings: show, why, diff, stats, tail, export; JSON and Python",
     "web": "recordings in a browser",
     "speed": "what it costs, and where the time goes",
     "schemas": "what keys and values mean: schemas from a registry or a folder",
