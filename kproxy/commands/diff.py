@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.diff.page import page
     from kproxy.look.diff.reading import Comparing, diff
     from kproxy.look.lines.progress import reading
-    from kproxy.look.report.page import ReportError, check_target, write_report
+    from kproxy.look.report.writing import ReportError, check_target, write_report
     from kproxy.recording import RecordingError
     from kproxy.recording.notices import Notices
 

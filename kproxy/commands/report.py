@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.exchange.words.wording import count
     from kproxy.look.lines.progress import reading
     from kproxy.look.report.light import light_data
-    from kproxy.look.report.page import check_target, page, write_report
+    from kproxy.look.report.page import page
+    from kproxy.look.report.writing import check_target, write_report
 
     out: Path = options.out
     check_target(out)

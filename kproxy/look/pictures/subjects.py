@@ -13,18 +13,12 @@ from kproxy.history.standing import STAND_MS_MIN
 from kproxy.history.transactions import COMMITTED
 from kproxy.look.pictures.bounded import Steps
 from kproxy.look.pictures.drawing import Panel, Picture, TimeAxis, picture
-from kproxy.look.pictures.panels import (
-    ended_ns,
-    kept,
-    lag,
-    members,
-    most,
-    offsets,
-    transactions,
-    waiting,
-    waiting_rows,
-)
+from kproxy.look.pictures.lag import lag, most
+from kproxy.look.pictures.members import members
+from kproxy.look.pictures.offsets import offsets
 from kproxy.look.pictures.series import ENDED, REMOVED, GroupRows, Series
+from kproxy.look.pictures.transactions import ended_ns, kept, transactions
+from kproxy.look.pictures.waits import waiting, waiting_rows
 from kproxy.look.why.client_findings import QUOTA, STALLED
 from kproxy.look.why.finding import Finding, Subject
 

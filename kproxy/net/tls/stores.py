@@ -9,8 +9,6 @@ Errors: `TlsError`, one line.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
 import re
 import secrets
@@ -18,10 +16,11 @@ import ssl
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 import attrs
 
+from kproxy.net.tls import jks
 from kproxy.net.tls.settings import Identity, TlsError, Trust
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
     """
     path = trust.authorities
     data = trust.pem.encode("ascii", "ignore") if trust.pem else _read(path)
-    if data.startswith(_JKS_MAGIC):
+    if data.startswith(jks.MAGIC):
         data = _jks_pem(path, data, trust.password)
     elif _PEM not in data:
         store = _pkcs12(path, data, trust.password)
@@ -123,8 +122,8 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
 
 def _jks_pem(path: Path, data: bytes, password: str | None) -> bytes:
     try:
-        found = jks_trusted(data, password)
-    except JksError as error:
+        found = jks.trusted(data, password)
+    except jks.JksError as error:
         raise TlsError(f"{path} is a Java KeyStore, and {error}") from error
     return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode()
 
@@ -169,7 +168,7 @@ def encrypt_key(certificates: bytes, key: PrivateKeyTypes) -> Pem:
 
 
 def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertificates:
-    if data.startswith(_JKS_MAGIC):
+    if data.startswith(jks.MAGIC):
         raise TlsError(
             f"{path} is a Java KeyStore; convert it:"
             f" keytool -importkeystore -srckeystore {path} -destkeystore {path.stem}.p12"
@@ -214,75 +213,3 @@ def _why_no_key(error: ssl.SSLError, encrypted: bool = False, with_password: boo
             "the password is wrong" if with_password else f"the key needs a password: {_PASSWORDS}"
         )
     return "no certificate with its private key in PEM"
-
-
-# ---- Java KeyStores
-#
-#     magic, version, count │ entries: tag, alias, time, certificate (or key and chain) │ SHA-1
-#
-# All integers are big-endian. Certificates are in the clear: like Java, who has no password reads
-# them unchecked. Private keys, which have a cipher of Java's own, are skipped.
-
-
-_JKS_MAGIC = b"\xfe\xed\xfe\xed"
-_TRUSTED = 2
-_KEY = 1
-_DIGEST_BYTES = hashlib.sha1(usedforsecurity=False).digest_size
-_WHITENER = b"Mighty Aphrodite"
-"""Is digested between the password and the content."""
-
-
-class JksError(Exception):
-    """The store cannot be read; the text says why."""
-
-
-def jks_trusted(data: bytes, password: str | None) -> list[bytes]:
-    """Return the trusted certificates of a store in DER.
-
-    Raises:
-        JksError: it is damaged, or the password is wrong.
-    """
-    if password is not None:
-        content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-        key = password.encode("utf-16-be", "surrogatepass")
-        if digest != hashlib.sha1(key + _WHITENER + content, usedforsecurity=False).digest():
-            raise JksError("its password is wrong, or it is damaged")
-    file = io.BytesIO(data[len(_JKS_MAGIC) :])
-    version, count = _integer(file), _integer(file)
-    if version not in (1, 2):
-        raise JksError(f"it has version {version}; 1 and 2 can be read")
-    found: list[bytes] = []
-    for _ in range(count):
-        tag = _integer(file)
-        _sized(file, 2)  # the alias
-        _take(file, 8)  # the time
-        if tag == _TRUSTED:
-            found.append(_certificate(file, version))
-        elif tag == _KEY:
-            _sized(file, 4)
-            for _ in range(_integer(file)):
-                _certificate(file, version)
-        else:
-            raise JksError("it is damaged")
-    return found
-
-
-def _certificate(file: BinaryIO, version: int) -> bytes:
-    if version == 2:
-        _sized(file, 2)  # the type: X.509
-    return _sized(file, 4)
-
-
-def _sized(file: BinaryIO, length_bytes: int) -> bytes:
-    return _take(file, int.from_bytes(_take(file, length_bytes)))
-
-
-def _integer(file: BinaryIO) -> int:
-    return int.from_bytes(_take(file, 4))
-
-
-def _take(file: BinaryIO, count: int) -> bytes:
-    found = file.read(count)
-    if len(found) < count:
-        raise JksError("it is damaged")
-    return found

@@ -24,9 +24,9 @@ from kproxy.look.pictures.bounded import (
     Steps,
 )
 from kproxy.look.pictures.drawing import element, svg
-from kproxy.look.pictures.panels import transactions
 from kproxy.look.pictures.series import ENDED, HAS, JOINS, TOLD, WAITED, Series
 from kproxy.look.pictures.subjects import pictured
+from kproxy.look.pictures.transactions import transactions
 from kproxy.look.report.light import light_data
 from kproxy.look.why.source import StorySource
 from kproxy.look.why.stories import story

@@ -13,8 +13,8 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from kproxy.net.handshake import peer_name
 from kproxy.net.tls.contexts import broker_contexts
+from kproxy.net.tls.peer import peer_name
 from kproxy.net.tls.settings import BrokerTls, Identity, TlsError, Trust
 from kproxy.net.tls.stores import load_identity
 
