@@ -186,3 +186,5 @@ def test_what_the_capture_point_makes_of_times_is_said(
         out = ["--out", str(tmp_path / f"{path.stem}.html")] if command == "report" else []
         assert main([command, str(path), *out]) == 0
         assert ("where the packets were captured" in "".join(capsys.readouterr())) is said
+        for page in tmp_path.glob(f"{path.stem}.html"):
+            assert ("<p>The broker's time includes" in page.read_text()) is said

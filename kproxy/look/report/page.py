@@ -20,6 +20,7 @@ from kproxy.look.report.sections import sections
 from kproxy.look.report.style import STYLE
 from kproxy.look.report.timeline import timeline
 from kproxy.look.why.finding import Finding, Harm
+from kproxy.recording.notices import CAPTURE_POINT
 from kproxy.units import format_bytes, moment
 
 _NAMES_MAX = 20
@@ -61,7 +62,8 @@ def _names(what: str, names: Sequence[str]) -> str:
 
 def notices_of_page(notices: Sequence[str]) -> str:
     """Return what is missing in recordings, for the head of a page."""
-    return "".join(f'<p class="notice">{escape(each)}.</p>' for each in notices)
+    plain = {CAPTURE_POINT: f"<p>{CAPTURE_POINT.capitalize()}.</p>"}
+    return "".join(plain.get(each) or f'<p class="notice">{escape(each)}.</p>' for each in notices)
 
 
 def _tiles(totals: Row) -> str:
