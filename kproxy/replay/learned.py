@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import attrs
@@ -34,8 +33,6 @@ from kproxy.replay.places import Place, Places, pairs, part_of, places_of
 from kproxy.wire.protocol.record_batch import Record
 
 EVENT = "learned"
-_PAIRED_MAX = 300
-"""More records of a topic and a key are compared in their order."""
 _ASKED = "may be data: remove the `?` if it may differ"
 _LINE = re.compile(r"(\?\s*)?(\S.*?)(?:\s{2,}#\s?(.*))?")
 
@@ -190,11 +187,6 @@ def _nearest(
     ones: list[Places], others: list[Places], left: list[list[Places]]
 ) -> Iterator[tuple[Places, Places]]:
     """Yield those that differ least, and put the others aside."""
-    if max(len(ones), len(others)) > _PAIRED_MAX:
-        for one, other in zip_longest(ones, others):
-            if one is not None and other is not None:
-                yield one, other
-        return
     found = pairs(ones, others)
     yield from ((ones[here], others[there]) for here, there in found.items())
     left[0] += [each for number, each in enumerate(ones) if number not in found]

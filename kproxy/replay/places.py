@@ -27,6 +27,8 @@ Places = dict[Place, Any]
 
 _INDEX = re.compile(r"\[\d+\]")
 _PLACES_MAX = 10_000
+_COMPARED_MAX = 200_000
+"""Pairs of records that are compared."""
 _ABSENT = object()
 
 
@@ -82,12 +84,17 @@ def distance(now: Places, then: Places) -> tuple[int, int]:
 
 def pairs(now: Sequence[Places], then: Sequence[Places]) -> dict[int, int]:
     """Return which of the recorded records each one belongs to, by their numbers: together they
-    differ in few places, and those that differ in all of them belong to none."""
-    near = sorted(
-        (*distance(one, other), here, there)
-        for here, one in enumerate(now)
-        for there, other in enumerate(then)
-    )
+    differ in few places, and those that differ in all of them belong to none. Of very many, each is
+    compared with those that are about where it is."""
+    reach = _COMPARED_MAX // (2 * len(now) or 1) + 1
+    near: list[tuple[int, int, int, int]] = []
+    for here, one in enumerate(now):
+        at = here * len(then) // len(now)
+        near += [
+            (*distance(one, then[there]), here, there)
+            for there in range(max(0, at - reach), min(len(then), at + reach))
+        ]
+    near.sort()
     found: dict[int, int] = {}
     taken: set[int] = set()
     for differing, alike, here, there in near:
