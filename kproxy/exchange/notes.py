@@ -159,7 +159,7 @@ def clock_step(time_ns: int, step_ns: int) -> Note:
 
 def removed(time_ns: int, recording: str, first_part: int, last_part: int, by: str) -> Note:
     """Parts of a recording, of this one or of an earlier one, were removed by an option of
-    `kproxy run`."""
+    `kproxy run`, or by a full disk."""
     parts = {"recording": recording, "first_part": first_part, "last_part": last_part}
     return Note(EVENTS, time_ns, {"event": "removed", **parts, "by": by})
 
@@ -248,7 +248,7 @@ def missing(
             not_there = not_there.removesuffix("there") + f"read; {many}{lie} beside it: "
             not_there += "give all files, or their folder"
         elif by:
-            not_there += f" (recorded with {by}, which removes the oldest)"
+            not_there += f" ({by} removes the oldest)"
         sentences.append(not_there)
     body = {"event": "missing", "path": path, "part": part, "what": "; ".join(sentences)}
     return Note(EVENTS, time_ns, body)

@@ -53,6 +53,8 @@ _USES_MAX = 6000
 """Clients of all topics that are counted apart."""
 _OFFSETS_MAX = 5000
 _CHANGES_MAX = _MOVES_MAX = 20
+_SOON_NS = 30_000_000_000
+"""Time in which a client commits on that has sent old commits again."""
 _OTHERS: Client = ("", "other clients")
 
 
@@ -86,8 +88,8 @@ class ClientUse:
     """Of the requests that carried records."""
     partitions: dict[int, PartitionUse] = attrs.Factory(dict)
     """Those of which batches were carried."""
-    asked: set[int] = attrs.Factory(set)
-    """The partitions that were asked for."""
+    asked: dict[int, tuple[int, int]] = attrs.Factory(dict)
+    """Partition → the offset that was asked for last, and when."""
     groups: set[str] = attrs.Factory(set)
     """The groups for which it certainly fetched."""
     _counted: Ref | None = attrs.field(default=None, init=False)
@@ -289,10 +291,34 @@ class CommittedOffset:
     times: int = 0
     moved: list[tuple[Commit, Commit]] = attrs.field(factory=list[tuple[Commit, Commit]])
     """Commits and what set them back; or ahead, where not a member did, but members commit."""
+    is_read_again: bool = False
+    """True if who set it back asked for records of before, too."""
     deleted_by: Ref | None = None
     is_latest: bool = True
     """False if a gap came after it."""
     progress: LagSamples = attrs.Factory(LagSamples)
+
+    def ask(self, client: Client, offset: int, time_ns: int) -> None:
+        """Take the offset that a client asks for."""
+        self.is_read_again |= any(
+            now.by.client == client and offset < before.offset and time_ns > before.by.time_ns
+            for before, now in self.moved
+        )
+
+    def catch_up(self, row: Commit) -> None:
+        """Take a commit: clients send old ones again when they connect anew, and commit on soon
+        without asking for these records. That moved nothing."""
+        if not self.is_read_again:
+            self.moved = [
+                (before, now)
+                for before, now in self.moved
+                if not (
+                    now.offset < before.offset <= row.offset
+                    and row.member == now.member == before.member
+                    and row.by.client == now.by.client == before.by.client
+                    and row.by.time_ns - now.by.time_ns <= _SOON_NS
+                )
+            ]
 
     @property
     def is_certain(self) -> bool:
@@ -311,6 +337,10 @@ class Logs:
     dropped: int = 0
     """Rows of topics, partitions and groups beyond the limits."""
     _uses: int = attrs.field(default=0, init=False)
+    _moved: dict[TopicPartition, list[CommittedOffset]] = attrs.field(
+        factory=dict[TopicPartition, list[CommittedOffset]], init=False
+    )
+    """What groups have committed, where something has moved it."""
 
     def gap(self, time_ns: int) -> None:
         """Take a gap: what follows may not join on to what was before."""
@@ -418,7 +448,10 @@ class Logs:
 
     def fetch_position(self, ref: Ref, row: FetchPosition) -> None:
         """Take from where on a client fetches."""
-        self._use(ref, self.topic(row.where.topic), FETCHED).asked.add(row.where.partition)
+        use = self._use(ref, self.topic(row.where.topic), FETCHED)
+        use.asked[row.where.partition] = row.offset, ref.time_ns
+        for each in self._moved.get(row.where, ()):
+            each.ask(ref.client, row.offset, ref.time_ns)
 
     def read(self, ref: Ref, row: Read, group: str) -> None:
         """Take what a Fetch brought, and the group for which the client certainly reads it."""
@@ -474,6 +507,13 @@ class Logs:
             by_other = bool(found.commit.member) and not row.member and row.by.api == "OffsetCommit"
             if row.offset < found.commit.offset or (by_other and row.offset > found.commit.offset):
                 found.moved.append((found.commit, row))
+                if found not in (moved := self._moved.setdefault(row.where, [])):
+                    moved.append(found)
+                use = self.topic(row.where.topic).uses.get((row.by.client, FETCHED))
+                if use is not None and row.where.partition in use.asked:
+                    found.ask(row.by.client, *use.asked[row.where.partition])
+        if found.moved:
+            found.catch_up(row)
         found.commit, found.deleted_by, found.is_latest = row, None, True
         found.times += 1
         log = self.logs.get(row.where)

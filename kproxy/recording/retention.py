@@ -35,6 +35,8 @@ from kproxy.recording.paths import kept_heads
 from kproxy.recording.rotation import Recording
 from kproxy.units import format_bytes
 
+_FULL = "a full disk"
+_AND = ", and by "
 _FREED_SECONDS = 5.0
 """The time that a file system may take to give back the room of a file that was removed."""
 
@@ -54,8 +56,8 @@ class Retention:
     """The files that may go, the oldest first; None before the first look."""
     _taken: set[Path] = attrs.field(factory=set[Path], init=False)
     """The files of this recording that were among them."""
-    _removed: dict[str, tuple[int, int]] = attrs.field(factory=dict, init=False)
-    """The first and the last part that was removed of each recording …"""
+    _removed: dict[str, tuple[int, int, str]] = attrs.field(factory=dict, init=False)
+    """The first and the last part that was removed of each recording, and why …"""
     _untold: set[str] = attrs.field(factory=set[str], init=False)
     """… and the recordings of which no note tells it yet."""
     _freeing: tuple[float, int] = attrs.field(default=(0.0, 0), init=False)
@@ -105,7 +107,7 @@ class Retention:
                 self.log(warning(f"cannot remove {file.path} ({reason(error)})"))
                 return
             self._await(file.size_bytes - came_bytes)
-            self._count(file)
+            self._count(file, why or self.by)
         what = "an excerpt" if file.is_excerpt else f"part {file.part}"
         size = format_bytes(file.size_bytes)
         self.log(f"removed {file.path} ({what}, {size}): {why or self.by}")
@@ -121,14 +123,14 @@ class Retention:
             for file in files:
                 if self.bytes_removed - before >= size_bytes:
                     break
-                self.remove(file, "the disk is full")
+                self.remove(file, _FULL)
             return self.bytes_removed > before
 
     def notes(self, time_ns: int) -> list[Note]:
         """Return the notes on what was removed since the last call."""
         with self._lock:
             untold, self._untold = self._untold, set()
-            return [notes.removed(time_ns, each, *self._removed[each], self.by) for each in untold]
+            return [notes.removed(time_ns, each, *self._removed[each]) for each in untold]
 
     @property
     def _folder(self) -> Path:
@@ -147,15 +149,17 @@ class Retention:
         if size_bytes > 0:
             self._freeing = time.monotonic() + _FREED_SECONDS, self._awaited_bytes + size_bytes
 
-    def _count(self, file: KeptFile) -> None:
+    def _count(self, file: KeptFile, why: str) -> None:
         self.files_removed += 1
         self.bytes_removed += file.size_bytes
         if file.is_excerpt:
             return
         if file.recording == self.recording.id:
             self.recording.forget(file.path)
-        first, last = self._removed.get(file.recording, (file.part, file.part))
-        self._removed[file.recording] = min(first, file.part), max(last, file.part)
+        first, last, by = self._removed.get(file.recording, (file.part, file.part, why))
+        if why not in by.split(_AND):
+            by += _AND + why
+        self._removed[file.recording] = min(first, file.part), max(last, file.part), by
         self._untold.add(file.recording)
 
     def _look(self) -> list[KeptFile]:

@@ -58,14 +58,20 @@ WELL = {
     "kproxy_disk_free_bytes": "60x20",
     "kproxy_disk_size_bytes": "1000x20",
     "kproxy_login_failures_total{origin='client',reason='SASL_AUTHENTICATION_FAILED'}": "3x20",
-    "kproxy_tls_failures_total{peer='broker',reason='closed'}": "1x20",
+    "kproxy_tls_failures_total{peer='broker',reason='other'}": "1x20",
     "kproxy_tls_failures_total{peer='client',reason='not_tls'}": "0+1x20",
 }
 """Series of twenty minutes in which nothing is wrong, but nearly."""
 BROKEN: list[tuple[str, Mapping[str, str | None]]] = [
     ("KproxyDown", {"up{job='kproxy'}": "1x10 0x10"}),
     ("KproxyDown", {"up{job='kproxy'}": None}),
-    ("KproxyBrokerDown", {"kproxy_broker_up{node_id='2'}": "1x10 0x10"}),
+    (
+        "KproxyBrokerDown",
+        {
+            "kproxy_broker_up{node_id='2'}": "1x10 0x10",
+            "kproxy_tls_failures_total{peer='broker',reason='closed'}": "_x15 1x5",
+        },
+    ),
     ("KproxyBrokerErrors", {ERRORS % ("NOT_ENOUGH_REPLICAS", "broker"): "0+20x20"}),
     ("KproxyBrokerErrors", {ERRORS % ("COORDINATOR_NOT_AVAILABLE", "broker"): "0x5 0+900x15"}),
     ("KproxyFramesLost", {"kproxy_frames_lost_total": "0x15 1x5"}),

@@ -113,7 +113,7 @@ def test_a_file_that_goes_after_it_was_found_is_passed_over_and_said(
     paths[1].unlink()
     said = "\n".join(next(steps))
     assert f"{paths[1]} was removed before it was read" in said
-    assert "part 2 is not there (recorded with --keep 2, which removes the oldest)" in said
+    assert "part 2 is not there (--keep 2 removes the oldest)" in said
 
 
 def scanned(paths: list[Path], go: Callable[[int], None], on_note: Callable[[Note], None]) -> None:

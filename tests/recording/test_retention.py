@@ -109,7 +109,10 @@ def test_a_full_disk_takes_what_the_oldest_file_leaves(
         patched.setattr(os, "pwritev", full)
         fill(kept, 1, 4)
     assert kept.files_removed == 1 and not (tmp_path / "run.mcap").exists()
+    kept.recording.write(kept.notes(START_NS + 5 * MS))
     kept.recording.close()
+    (said,) = told(tmp_path)
+    assert said.endswith("part 1 was removed by a full disk")
     assert [exchange.number for exchange in read(tmp_path)] == [2, 3, 4]
 
     def hopeless(fd: int, buffers: list[bytes], offset: int) -> int:

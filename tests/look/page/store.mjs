@@ -24,6 +24,7 @@ const CUT = {};
 const { Store } = await import("./store.js");
 const { isAsSent, narrowed } = await import("./terms.js");
 const { Portions } = await import("./portions.js");
+const { shortName } = await import("./words.js");
 
 /** The oldest question that has these words and has no answer yet. */
 async function question(...words) {
@@ -46,6 +47,12 @@ async function started() {
   (await question("/live")).answer({ live: true, recorded: true });
   await settled();
   return store;
+}
+
+{ // the number can be read, however long the name of the recording is
+  const names = ["#1234567890", "shop#12", "kafka-20261129-0030#12", "20261129-0030#1234567"];
+  const short = ["#1234567890", "shop#12", "…-0030#12", "…#1234567"];
+  assert.deepEqual(names.map(shortName), short);
 }
 
 { // rows that kproxy looks for anew are asked for again, after a pause

@@ -70,6 +70,26 @@ def test_commits_that_a_tool_sets_back_or_ahead(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("then", "is_harm"),
+    [
+        ([commit(0, 16)], False),
+        ([fetch(0, 16, b"a"), commit(0, 12), commit(0, 17)], False),
+        ([fetch(0, 10, b"a"), commit(0, 16)], True),  # the records come again
+        ([commit(0, 14)], True),
+        ([], True),
+    ],
+)
+def test_old_commits_that_a_client_sends_again(tmp_path, then, is_harm):
+    """As librdkafka does when it connects anew: they were queued."""
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    for time_ms, asked in enumerate([fetch(0, 15, b"a"), commit(0, 15), commit(0, 5), *then], 10):
+        own = asked if asked[0] == "Fetch" else as_member(asked, "m-one")
+        traffic.add(time_ms, *own, client="one")
+    assert bool(found(traffic, tmp_path, "commits set back")) is is_harm
+
+
 def test_a_group_that_commits_nothing(tmp_path):
     traffic = Traffic()
     for life in range(3):

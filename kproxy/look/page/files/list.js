@@ -7,7 +7,7 @@
 
 import { element } from "./dom.js";
 import { bar } from "./waterfall.js";
-import { clock, said } from "./words.js";
+import { clock, said, shortName } from "./words.js";
 
 const ROW_PX = 22;
 const HEIGHT_PX_MAX = 8_000_000;
@@ -208,7 +208,7 @@ function line(store, place, row, span) {
   const [style, took] = row.took;
   const cells = [
     cell("time", clock(row.time_us)),
-    cell("name", row.name),
+    cell("name", shortName(row.name), row.name),
     cell("connection", `c${row.connection}${broker}`),
     cell("client", row.client_id ?? ""),
     cell(`took ${style}`, took),
@@ -224,8 +224,10 @@ function line(store, place, row, span) {
 /**
  * @param {string} kind
  * @param {string} text
+ * @param {string} title what the pointer is told
  */
-const cell = (kind, text) => element("span", { class: kind, role: "gridcell", title: text }, text);
+const cell = (kind, text, title = text) =>
+  element("span", { class: kind, role: "gridcell", title }, text);
 
 /** @param {Row} row */
 const words = (row) => element("span", { class: "words", role: "gridcell" }, ...said(row));
