@@ -11,6 +11,9 @@ A Produce is read when it is answered: one that the broker answers when its clie
 comes behind its retry. So the last ones are kept for it. What a fault rule had the broker take
 twice is here as well: kproxy's copy writes it again.
 
+    Produce that was refused for good ─▶ records ─┐
+    later Produce of the client, written ─────────┴─▶ RefusedWrite: written by which, if by any
+
 Records are compared one by one (`identities`). A producer whose epoch was raised sends the same
 records with new sequence numbers.
 
@@ -37,11 +40,14 @@ from kproxy.history.events import events
 from kproxy.history.identities import record_identities
 from kproxy.history.items import Gap, Item
 from kproxy.history.ref import Client, Ref, client_of
-from kproxy.history.rows import Appended, Read
+from kproxy.history.rows import WROTE, Appended, Read
+from kproxy.wire.protocol import error_code, is_retriable
 
 _RECORDS_MAX = 250_000
 _LAST_MAX = 1000
 _COPIES_MAX = 100
+_REFUSED_MAX = 1000
+"""Of a partition, as long as they are not written."""
 _READ_MAX = 100
 """Duplicates of a partition of which it is followed who fetched them."""
 
@@ -98,12 +104,30 @@ class Unlearned:
 
 
 @attrs.define(eq=False)
+class RefusedWrite:
+    """A Produce whose client was told that what it had for a partition is not written."""
+
+    ref: Ref
+    write: Appended
+    missing: set[_Key]
+    """Its records that no later Produce wrote."""
+    written_by: Ref | None = None
+    """The Produce that wrote the last of them."""
+
+
+@attrs.define(eq=False)
 class Duplicates:
     """What the Produces of a recording wrote twice, or may have."""
 
     unlearned: list[Unlearned] = attrs.Factory(list)
     """Since the last gap, and those that were written again."""
+    refused: list[RefusedWrite] = attrs.Factory(list)
+    """Those with errors that last, of which a client need not send them again."""
     compared: int = 0
+    _unwritten: dict[TopicPartition, list[RefusedWrite]] = attrs.field(
+        factory=dict[TopicPartition, list[RefusedWrite]], init=False
+    )
+    """The refused of which records are missing, since the last gap."""
     _kept: dict[_Key, list[tuple[Unlearned, int]]] = attrs.field(
         factory=dict[_Key, list[tuple[Unlearned, int]]], init=False
     )
@@ -133,7 +157,9 @@ class Duplicates:
         """Take the next item."""
         if isinstance(item, Gap):  # a retry may lie in it
             self.unlearned = [each for each in self.unlearned if each.again]
-            for table in (self._kept, self._places, self._last, self._copied):
+            for table in (
+                self._kept, self._places, self._last, self._copied, self._unwritten,
+            ):  # fmt: skip
                 table.clear()
         if not isinstance(item, Exchange) or item.api != "Produce":
             return
@@ -155,8 +181,12 @@ class Duplicates:
 
     def _produce(self, item: Exchange) -> None:
         fate = _fate(item)
-        for write, keys, is_timed in self._identified(item, None if fate else self._places):
+        places = self._places | self._unwritten.keys() if self._unwritten else self._places
+        is_refused = item.errors and any(map(_is_refused, _writes(item)))
+        places = None if fate or is_refused else places
+        for write, keys, is_timed in self._identified(item, places):
             self._compare(item, write, keys)
+            self._refuse(item, write, keys)
             if fate:
                 self._keep(item, write, keys, fate, is_timed)
         if fate:
@@ -185,6 +215,24 @@ class Duplicates:
             self.compared += len(parts)
             keys = [(each.where, client_of(item), hash(part)) for part in parts]
             yield write, keys, each.data[16:17] != b"\0"
+
+    def _refuse(self, item: Exchange, write: Appended, keys: list[_Key]) -> None:
+        """Find what a Produce writes that was refused before, or keep what it is refused. With the
+        same epoch, its numbers tell; apps may send equal records."""
+        unwritten = self._unwritten.get(write.where, [])
+        records = set(keys[len(write.sequences) :])
+        if _is_refused(write) and len(unwritten) < _REFUSED_MAX:
+            self.refused.append(RefusedWrite(Ref.of(item), write, records))
+            self._unwritten[write.where] = [*unwritten, self.refused[-1]]
+        elif write.outcome == WROTE and unwritten:
+            for each in unwritten:
+                is_other = _producers(each.write).isdisjoint(_producers(write))
+                if is_other or each.write.sequences == write.sequences:
+                    each.missing -= records
+                each.written_by = None if each.missing else Ref.of(item)
+            self._unwritten[write.where] = [each for each in unwritten if each.missing]
+            if not self._unwritten[write.where]:
+                del self._unwritten[write.where]
 
     def _keep(
         self, item: Exchange, write: Appended, keys: list[_Key], fate: str, is_timed: bool
@@ -266,6 +314,15 @@ class Duplicates:
 
 def _writes(item: Exchange) -> list[Appended]:
     return [each for each in events(item) if isinstance(each, Appended)]
+
+
+def _producers(write: Appended) -> set[tuple[int, int]]:
+    return {(producer_id, epoch) for producer_id, epoch, *_ in write.sequences}
+
+
+def _is_refused(write: Appended) -> bool:
+    code = error_code(write.error) if write.error and write.offset is None else None
+    return code is not None and not is_retriable(code)
 
 
 def _fate(item: Exchange) -> str:

@@ -23,6 +23,7 @@ from kproxy.look.report.data import ReportData, Row
 from kproxy.look.report.significance import SIGNIFICANT, BucketCounts, Limits, difference
 from kproxy.look.why.client_findings import PENDING, QUOTA, SMALL
 from kproxy.look.why.commit_findings import LAG
+from kproxy.look.why.duplicate_findings import written_after
 from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.group_findings import REBALANCES
 from kproxy.look.why.read_findings import FETCHED_TWICE
@@ -143,6 +144,12 @@ def _refused(data: ReportData) -> Iterator[Finding]:
             consequence = _CONSEQUENCES.get((row["api"], None))
         if consequence is None:
             continue
+        kind = written_after(row["error"])
+        written = sum(len(each.numbers) for each in data.findings if each.kind == kind)
+        if row["api"] == "Produce" and written:
+            if written >= row["count"]:
+                continue
+            consequence += f"; {number(written)} of these requests a later one wrote again"
         injected = f", {number(row['injected'])} of them injected" if row["injected"] else ""
         on = f" on {', '.join(row['topics'][:3])}" if row["topics"] else ""
         yield _finding(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Container, Iterator
 
 from kproxy.exchange.words.wording import count, listed
-from kproxy.history.duplicates import NEVER_SENT, Duplicates, Unlearned
+from kproxy.history.duplicates import NEVER_SENT, Duplicates, RefusedWrite, Unlearned
 from kproxy.history.history import History
 from kproxy.history.ref import Ref
 from kproxy.history.rows import TRIED
@@ -38,6 +38,39 @@ def duplicate_findings(
         by_kind[tell].setdefault(each.write.where.topic, []).append(each)
     for tell, by_topic in by_kind.items():
         yield from (tell(topic, found) for topic, found in sorted(by_topic.items()))
+
+
+def written_after(error: str) -> str:
+    """Return the kind of the finding about what was written after an error."""
+    return f"written after {error}"
+
+
+def rewritten(history: History) -> Iterator[Finding]:
+    """Yield, for each error, the Produces that were refused for good, and whose records a later
+    request wrote."""
+    found: dict[tuple[int, str], list[RefusedWrite]] = {}
+    for each in history.duplicates.refused:
+        found.setdefault((each.ref.number, each.write.error), []).append(each)
+    by_error: dict[str, list[RefusedWrite]] = {}
+    for (_, error), parts in found.items():
+        if all(each.written_by for each in parts):
+            by_error.setdefault(error, []).append(parts[-1])
+    for error, written in by_error.items():
+        first, by, where = written[0].ref, written[0].written_by, written[0].write.where
+        assert by is not None
+        produces = f"{count(len(written), 'Produce')} {_were(len(written))}"
+        proof = (
+            f"{named(first)} of {who(first)} at {at(first)} was refused; #{by.number} wrote what it"
+            f" had for {where.topic}[{where.partition}]."
+        )
+        yield Finding(
+            Harm.LATENCY,
+            written_after(error),
+            f"{produces} refused with {error}, and a later request wrote the same records.",
+            tuple(each.ref.number for each in written),
+            Subject("number", first.number),
+            evidence=(proof,),
+        )
 
 
 def unwritten(history: History) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ from kproxy.look.why import (
     member_findings,
     read_findings,
 )
-from kproxy.look.why.duplicate_findings import duplicate_findings, unwritten
+from kproxy.look.why.duplicate_findings import duplicate_findings, rewritten, unwritten
 from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.look.why.loss_findings import never_read
 from kproxy.look.why.sentences import who
@@ -42,7 +42,7 @@ __all__ = ["Finding", "Findings", "Harm"]
 
 PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     group_findings.standstills, member_findings.late_members,
-    lambda history: duplicate_findings(history.duplicates), unwritten,
+    lambda history: duplicate_findings(history.duplicates), unwritten, rewritten,
     commit_findings.uncommitted, commit_findings.moved_commits, never_read,
     read_findings.slow_readers, read_findings.unread, hot_partitions, commit_findings.lag,
     read_findings.beyond_limits,

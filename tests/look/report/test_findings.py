@@ -101,6 +101,22 @@ def test_a_lag_that_the_recording_itself_proves_is_not_said_again() -> None:
     assert proved(*(f"g{each}" for each in range(1, 9)), files=("a.mcap",)) == ""
 
 
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_what_was_refused_and_is_written_later_is_not_lost(written: int) -> None:
+    row = {
+        "api": "Produce", "error": "OUT_OF_ORDER_SEQUENCE_NUMBER", "count": 2, "routine": 0,
+        "injected": 0, "topics": [], "client_ids": [], "number": 9, "name": "#9", "file": None,
+    }  # fmt: skip
+    proved = [
+        Finding(Harm.LATENCY, "written after OUT_OF_ORDER_SEQUENCE_NUMBER", "", (each,))
+        for each in range(written)
+    ]
+    found = attrs.evolve(gathered([], {}, errors=[row]), findings=proved)
+    (lost,) = [each.text for each in findings.findings(found) if "not written" in each.text] or [""]
+    ends = ["not written.", "; 1 of these requests a later one wrote again.", ""]
+    assert lost.endswith(ends[written]) and bool(lost) is (written < 2)
+
+
 @pytest.mark.parametrize(
     ("part", "whole", "text"),
     [

@@ -128,3 +128,20 @@ def test_a_producer_that_is_refused_to_the_end(tmp_path):
     assert "gave up" not in told.whole  # an excerpt ends here, too
     traffic.add(20, *produce(0, 11, b"k"), client="shop")
     assert not found(traffic, tmp_path, "writes refused to the end")
+
+
+def test_records_that_are_refused_and_written_by_a_later_request(tmp_path):
+    """As idempotent producers do, in order again or with a new epoch."""
+    traffic = Traffic()
+    for nth, (epoch, sequence, error, count) in enumerate(
+        [(0, 5, 45, 3), (0, 5, 45, 3), (0, 0, 0, 3), (0, 5, 0, 3), (0, 8, 45, 4), (0, 12, 45, 5)]
+    ):
+        values = produce_in_transaction(epoch, sequence, 3 * nth, count, error)
+        traffic.add(nth, *values, client="shop")
+    kind = "written after OUT_OF_ORDER_SEQUENCE_NUMBER"
+    (told,) = found(traffic, tmp_path, kind)
+    assert (told.harm, told.numbers) == (Harm.LATENCY, (1, 2))
+    assert "#4 wrote what it had for orders[0]." in told.whole  # not #3, with equal records
+    traffic.add(20, *produce_in_transaction(1, 0, 20, 4), client="shop")
+    assert len(one(traffic, tmp_path, kind).numbers) == 4
+    assert one(traffic, tmp_path, kind).text.startswith("4 Produces were refused with OUT_OF_ORDER")
