@@ -131,6 +131,8 @@ def _unwritten(history: History, topic: str, found: list[tuple[int, Counter[str]
 def _written(topic: str, found: list[Unlearned]) -> Finding:
     clients = dict.fromkeys(who(each.ref) for each in found)
     whose = f"{listed(clients, 2)}, which {'is' if len(clients) == 1 else 'are'} not idempotent"
+    if any(each.write.sequences for each in found):
+        whose = f"{listed(clients, 2)}: with another epoch, the broker does not know them again"
     return _twice(topic, found, whose, "the response to #{} was {}")
 
 
