@@ -89,6 +89,8 @@ class Connections:
     """The requests that had no answer when kproxy was stopped."""
     used: int = 0
     """Connections on which something was asked."""
+    latest_ns: int = 0
+    """The latest arrival of a request."""
     _by_number: OrderedDict[int, ClientConnection] = attrs.field(
         factory=OrderedDict[int, ClientConnection], init=False
     )
@@ -127,6 +129,7 @@ class Connections:
             self.used += 1
             del self._unused[ref.connection]
         found.requests += 1
+        self.latest_ns = max(self.latest_ns, ref.time_ns)
         fate = ref.fate
         is_open = fate.open_at_end or fate.silence or ref.api in POLLS
         if fate.unanswered is not None and not is_open:

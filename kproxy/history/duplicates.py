@@ -259,7 +259,7 @@ class Duplicates:
                         earlier.setdefault(first.ref.number, (first, []))[1].append(pair)
             equal[key] += 1
         for first, pairs in earlier.values():
-            if write.offset is None or first.write.sequences:
+            if write.offset is None or (first.write.sequences and not _is_anew(first, write)):
                 continue
             if first.fate == NEVER_SENT:
                 is_written = first.is_timed
@@ -318,6 +318,13 @@ def _writes(item: Exchange) -> list[Appended]:
 
 def _producers(write: Appended) -> set[tuple[int, int]]:
     return {(producer_id, epoch) for producer_id, epoch, *_ in write.sequences}
+
+
+def _is_anew(first: Unlearned, write: Appended) -> bool:
+    """Return whether an idempotent producer wrote with another epoch what it had written: then the
+    broker does not know it again. What was in a transaction may be aborted."""
+    is_written = first.fate != NEVER_SENT and not first.write.transactional_id
+    return is_written and _producers(first.write).isdisjoint(_producers(write))
 
 
 def _is_refused(write: Appended) -> bool:

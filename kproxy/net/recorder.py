@@ -40,6 +40,7 @@ from kproxy.defects import defect
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, count_frames, each_frame
 from kproxy.exchange.leaving import Leaving
+from kproxy.exchange.words.wording import count
 from kproxy.levels import failure
 from kproxy.net.clock import Clock
 
@@ -56,6 +57,8 @@ STALL_SECONDS = 0.5
 """The pump waits this long for a disk without any progress; then frames are lost."""
 _HANGS_SECONDS = 5.0
 """A disk that takes longer for a job hangs, for those who ask."""
+_GOES_ON_SECONDS = 10.0
+"""Of a disk that refuses again and again, the log is not told more often that it does not."""
 NOTES_BYTES_MAX = 4 << 20
 """The memory for notes beyond the backlog's limit while the disk hangs: a few thousand notes."""
 _NOTE_BYTES = 1024
@@ -171,6 +174,11 @@ class Recorder:
         """The loss that no note tells yet."""
         self._last_reason = ""
         """The reason of a loss that was logged last; the same one is not logged again."""
+        self._intake_fails = False
+        self._went_on = -math.inf
+        """When the log was told last that the recording goes on, …"""
+        self._lost_told = 0
+        """… and what was lost until then."""
         self._hangs = False
         """True after a wait for the disk in vain: until a job is done, the pump waits no more."""
         self.failure = ""
@@ -372,6 +380,7 @@ class Recorder:
         self._writing, self._hangs = None, False
         if job.error is None:
             self.frames_recorded += count_frames(job.entries)
+            self._goes_on()
         else:
             what, error = "cannot write the recording", job.error
             foreseen = isinstance(error, OSError)
@@ -387,8 +396,10 @@ class Recorder:
         """Return the entries that the intake keeps; if it fails, only their notes."""
         assert self._intake is not None
         try:
-            return self._intake(entries)
+            found, self._intake_fails = self._intake(entries), False
+            return found
         except Exception as error:
+            self._intake_fails = True
             self._lose(entries, f"cannot record what passes {defect(error)}")
             return _notes_of(entries)
 
@@ -407,6 +418,17 @@ class Recorder:
             self._last_reason = reason
             what = f"{reason}; the proxy goes on and counts what it does not record"
             self._log(failure(what))
+
+    def _goes_on(self) -> None:
+        """Tell that what was logged is over, if it is: not often where it comes and goes."""
+        now = time.monotonic()
+        if not self._last_reason or self._loss or self._intake_fails:
+            return
+        if now < self._went_on + _GOES_ON_SECONDS:
+            return
+        lost, self._lost_told = self.frames_lost - self._lost_told, self.frames_lost
+        self._last_reason, self._went_on = "", now
+        self._log(f"the recording goes on; {count(lost, 'frame')} before this are not in it")
 
     def _show(self) -> None:
         """Show new entries to `watch`; a mistake there must not cost the recording."""

@@ -95,7 +95,10 @@ async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -
         disk.error = None
         recorder.put([frame(4)])
         await until(lambda: disk.written == [4])
-    assert len(logs) == 1 and "No space left on device" in logs[0]
+        await until(lambda: recorder.frames_recorded)
+    full, again = logs
+    assert "No space left on device" in full
+    assert again == "the recording goes on; 3 frames before this are not in it"
     reason = "cannot write the recording: No space left on device"
     (note,) = disk.noted
     assert note == {
@@ -119,7 +122,8 @@ async def test_a_gap_is_noted_without_further_traffic() -> None:
         await until(lambda: recorder.frames_lost == 2)
         disk.error = None
         await until(lambda: disk.noted)
-    assert [note["frames"] for note in disk.noted] == [2] and len(logs) == 1
+    assert [note["frames"] for note in disk.noted] == [2]
+    assert len(logs) == 2 and logs[1].startswith("the recording goes on; 2 frames")
 
 
 async def test_what_has_left_late_is_written_and_shown_without_further_traffic(

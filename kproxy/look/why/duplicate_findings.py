@@ -18,6 +18,8 @@ from kproxy.look.why.sentences import at, ended_by, named, offsets, who
 from kproxy.wire.protocol import error_code, is_retriable
 
 _TOLD_MAX = 5
+_SILENCE_NS = 5_000_000_000
+"""Clients send refused records again after a second at most."""
 
 
 def duplicate_findings(
@@ -82,10 +84,22 @@ def unwritten(history: History) -> Iterator[Finding]:
             refused = [
                 (partition, tried.refused, tried.latest)
                 for partition, tried in sorted(use.partitions.items())
-                if use.is_one and tried.refused and tried.latest and _is_refused(tried.latest)
+                if use.is_one
+                and tried.refused
+                and tried.latest
+                and _is_refused(tried.latest)
+                and _is_over(history, tried.latest)
             ]
             if refused:
                 yield _unwritten(history, topic.name, refused)
+
+
+def _is_over(history: History, last: Ref) -> bool:
+    """Return whether a client would have come again by now: a recording may be read while it
+    grows."""
+    connection = history.connections.get(last.connection)
+    has_ended = connection is not None and connection.end is not None
+    return has_ended or history.connections.latest_ns - last.answered_ns >= _SILENCE_NS
 
 
 def _is_refused(ref: Ref) -> bool:
@@ -117,6 +131,8 @@ def _unwritten(history: History, topic: str, found: list[tuple[int, Counter[str]
 def _written(topic: str, found: list[Unlearned]) -> Finding:
     clients = dict.fromkeys(who(each.ref) for each in found)
     whose = f"{listed(clients, 2)}, which {'is' if len(clients) == 1 else 'are'} not idempotent"
+    if any(each.write.sequences for each in found):
+        whose = f"{listed(clients, 2)}: with another epoch, the broker does not know them again"
     return _twice(topic, found, whose, "the response to #{} was {}")
 
 

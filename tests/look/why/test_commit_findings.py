@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.look.why.finding import Harm
 from tests.look.why.test_findings import found, member, one
-from tests.look.why.test_key import commit, fetch, produce
+from tests.look.why.test_key import commit, fetch, metadata, produce
 from tests.look.why.test_transactional_id import end, initialize
 from tests.look.why.test_transactional_id import produce as produce_in_transaction
 from tests.look.why.traffic import Traffic, ends, leave
@@ -120,13 +120,16 @@ def test_a_producer_that_is_refused_to_the_end(tmp_path):
     traffic.add(0, *produce(0, 10, b"k"), client="shop")
     for nth, error in enumerate((6, 19, 19)):
         traffic.add(10 + nth, *produce(0, -1, b"k", error=error), client="shop")
+    assert not found(traffic, tmp_path, "writes refused to the end")  # a retry may be on its way
+    traffic.add(6000, *metadata(1), client="other", connection=2)
     told = one(traffic, tmp_path, "writes refused to the end")
     assert told.text == (
         "The last 3 Produces of shop (127.0.0.1) to orders[0] were refused: NOT_ENOUGH_REPLICAS 2"
         " times, NOT_LEADER_OR_FOLLOWER 1 time."
     )
     assert "gave up" not in told.whole  # an excerpt ends here, too
-    traffic.add(20, *produce(0, 11, b"k"), client="shop")
+    traffic.add(6001, *produce(0, 11, b"k"), client="shop")
+    traffic.add(20_000, *metadata(1), client="other", connection=2)
     assert not found(traffic, tmp_path, "writes refused to the end")
 
 

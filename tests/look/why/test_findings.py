@@ -10,7 +10,10 @@ from kproxy.exchange.entries import NO_RESPONSE, WITHHELD
 from kproxy.exchange.filter import parse
 from kproxy.look.why.findings import Finding, Findings, Harm
 from kproxy.look.why.source import StorySource
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.batches import marker
+from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, unanswered
 from tests.look.why.test_key import batch, commit, fetch, metadata, produce
 from tests.look.why.test_transactional_id import end, initialize
@@ -121,6 +124,25 @@ def test_records_that_were_written_twice(tmp_path):
             "Produce #1 of shop (127.0.0.1) wrote 2 records to orders[0]@5..6, #2 the same to"
             " @7..8; the response to #1 was dropped by fault cut."
         ),
+    )
+
+
+@pytest.mark.parametrize(("epoch", "sequence", "is_twice"), [(1, 0, True), (0, 4, False)])
+def test_records_that_an_idempotent_producer_wrote_twice(tmp_path, epoch, sequence, is_twice):
+    traffic = Traffic()
+    for nth, (its, first) in enumerate([(0, 4), (epoch, sequence)]):
+        sent = encode_batch(
+            [Record(0, 0, b"k", b"%d" % each) for each in range(4)],
+            producer_id=7, producer_epoch=its, base_sequence=first,
+        )  # fmt: skip
+        answer = produce_response({0: 5 + 4 * nth * is_twice})
+        traffic.add(100 * nth, "Produce", 8, produce_request({0: sent}), answer, client="shop")
+        if not nth:
+            drop_response(traffic)
+    told = "".join(each.text for each in found(traffic, tmp_path, "records written twice"))
+    assert told == is_twice * (
+        "4 records of orders[0] were written twice by shop (127.0.0.1): with another epoch, the"
+        " broker does not know them again."
     )
 
 
