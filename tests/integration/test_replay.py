@@ -191,4 +191,4 @@ def test_a_client_that_does_something_else_fails_the_replay(record: Record, tmp_
         producer.produce(f"{recorded.prefix}-records", key="key-none", value="other", partition=0)
         assert producer.flush(20) == 0
     assert "not recorded:" in replay.log
-    assert "value 'other' (recorded: " in replay.log
+    assert "has value 'other', recorded " in replay.log

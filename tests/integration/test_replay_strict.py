@@ -53,5 +53,5 @@ def test_a_client_that_asks_otherwise_is_told_in_which_field(
         with pytest.raises(KafkaException):
             look(replay.bootstrap, "another", seconds=2)
     (first, *_) = re.findall(r"differs: (.*)", replay.log)
-    assert 'client_id "another" (recorded: "strict")' in first
+    assert 'client_id "another", recorded "strict"' in first
     assert "request 1, ApiVersions" in first
