@@ -33,6 +33,7 @@ BY_PLACEHOLDER: dict[str | None, Any] = {
     "PATH": st.sampled_from(["created_at", "items[*].id"]),
     "fast|recorded|FACTOR": st.sampled_from(["fast", "0.5"]),
     "LIST": st.just("records,order"),
+    "WORD": st.sampled_from(["key", "json:at:time"]),
 }
 """Placeholder of an option → values that it may have; others take any text."""
 SPECIAL = {"bootstrap-env": st.just("KAFKA"), "broker-tls-name": st.just("kafka.example.com")}
