@@ -189,10 +189,20 @@ def test_each_expression_finds_what_passed(
     options = [*ways.to_brokers("SASL_SSL", issued), *ways.to_clients(issued.broker)]
     options += ["--control", "127.0.0.1:0", "--keep", "1GiB", "--fault", rule]
 
-    def work(password: str, *steps: str) -> None:
+    def told(password: str) -> dict[str, Any]:
         account = Login("PLAIN", PLAIN_USER[0], password)
-        told = ways.settings(client, Speaks(issued.ca), account)
-        programs.work(client, proxy.bootstrap, prefix, steps, settings=told)
+        return ways.settings(client, Speaks(issued.ca), account)
+
+    def work(password: str, *steps: str) -> None:
+        programs.work(client, proxy.bootstrap, prefix, steps, settings=told(password))
+
+    def fail() -> None:
+        """Have the broker refuse a topic: its other errors depend on which tests ran before."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": proxy.bootstrap, **told(PLAIN_USER[1])})
+        (refused,) = admin.create_topics([NewTopic("no topic", 1)]).values()
+        assert refused.exception(30)
 
     with proxies.running(kafka_431.address_of("SASL_SSL"), tmp_path, *options) as proxy:
         url = proxy.says(r"metrics: http").partition("metrics: ")[2]
@@ -203,6 +213,7 @@ def test_each_expression_finds_what_passed(
                 assert plain.recv(1000) is not None
             work("wrong", "connect")
             work(PLAIN_USER[1], "create", "produce", "group", "steady", "admin")
+            fail()
             lacking = until_none(lambda: [each for each in expressions() if not query(each)])
             assert lacking == []
             firing = query("ALERTS{alertname='KproxyLoginsRefused',alertstate='firing'}")
