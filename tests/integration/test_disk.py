@@ -102,7 +102,8 @@ def test_a_disk_that_refuses_in_the_middle_costs_what_is_counted(tmp_path: Path)
         proxy.stop()
         check(proxy, hearts)
         assert counted == summed_up(proxy)[1] > 1000
-        assert proxy.log.count("File too large; the proxy goes on and counts") == 1
+        assert proxy.log.count("File too large; the proxy goes on and counts") == 2
+        assert "the recording goes on; " in proxy.log
 
 
 def settled(proxy: proxies.Proxy, hearts: beats.Hearts) -> int | None:
