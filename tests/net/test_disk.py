@@ -209,7 +209,8 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_its_losses_are_told(
     assert {note["reason"] for note in notes} == {"the disk does not keep up"}
     said = [line for line in proxy.logs if not re.match("(metrics|page): http", line)]
     assert said == [
-        "the disk does not keep up; the proxy goes on and counts what it does not record"
+        "the disk does not keep up; the proxy goes on and counts what it does not record",
+        f"the recording goes on; {during:.0f} frames before this are not in it",
     ]
 
 
