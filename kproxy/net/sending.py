@@ -228,31 +228,6 @@ async def _resolved(addresses: Iterable[Address]) -> set[Address]:
     return found
 
 
-async def _is_recorded(plan: SendPlan, sender: Sender, bootstrap: Iterable[Address]) -> bool:
-    """Return whether the recording may be of this cluster: the ids are the same, or, where one is
-    not known, an address is."""
-    if plan.cluster_ids and sender.cluster.cluster_id:
-        return sender.cluster.cluster_id in plan.cluster_ids
-    here = await _resolved((*sender.cluster.nodes.values(), *bootstrap))
-    return not here.isdisjoint(await _resolved(plan.brokers))
-
-
-async def _resolved(addresses: Iterable[Address]) -> set[Address]:
-    """Return addresses with those that they resolve to."""
-    found = set(addresses)
-
-    async def resolve(host: str, port: int) -> None:
-        with suppress(OSError, ValueError):  # the latter for a name that no host can have
-            each = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
-            found.update((str(sockaddr[0]), port) for *_, sockaddr in each)
-
-    with trio.move_on_after(_RESOLVE_SECONDS):
-        async with trio.open_nursery() as nursery:
-            for address in list(found):
-                nursery.start_soon(resolve, *address)
-    return found
-
-
 async def _create(sender: Sender, topics: dict[str, int]) -> None:
     """Create topics, and wait until they have leaders.
 
