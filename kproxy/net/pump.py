@@ -40,10 +40,11 @@ from kproxy.net.dial import Dialled, Unreachable, dial_again, probe, why
 from kproxy.net.handshake import HandshakeFailed, plaintext, tls_failure
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
+from kproxy.net.readiness import READ, WRITE, Readiness
 from kproxy.net.recorder import Recorder
 from kproxy.net.security import PLAINTEXT, Security
 from kproxy.net.transport import Transport
-from kproxy.net.turns import NEVER, READ, WRITE, Alarm, Readiness, Turns
+from kproxy.net.turns import NEVER, Alarm, Turns
 from kproxy.proxy.actions import (
     Action,
     Address,

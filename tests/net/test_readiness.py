@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kproxy.net.turns import READ, WRITE, Readiness
+from kproxy.net.readiness import READ, WRITE, Readiness
 
 WAYS = [
     pytest.param(True, marks=pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll")),

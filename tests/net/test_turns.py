@@ -7,8 +7,9 @@ import socket
 
 import trio
 
+from kproxy.net.readiness import READ, Readiness
 from kproxy.net.recorder import Recorder
-from kproxy.net.turns import READ, Alarm, Readiness, Turns
+from kproxy.net.turns import Alarm, Turns
 
 STEPS = 10
 LOOK_NS = 100_000
