@@ -50,8 +50,8 @@ def test_a_fault_that_never_fired_is_told(tmp_path: Path) -> None:
 def test_faults_and_connections_of_a_replay_are_controlled(tmp_path: Path) -> None:
     options = ("--control", "127.0.0.1:0", "--visible", "causal")
     with replays.running(DEMO, tmp_path, *options) as replay:
-        (address,) = re.findall(r"metrics: http://(.*)/metrics", replay.log)
-        control = Control(address)
+        url = replay.says("metrics: http").partition("http://")[2]
+        control = Control(url.removesuffix("/metrics"))
         with control.fault(api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=1) as fault:
             assert demo.produce(replay.bootstrap) == demo.RECORDS
         assert fault.fired == 1

@@ -35,6 +35,15 @@ class Service:
     port: int
     log_path: Path
 
+    def metrics_url(self) -> str:
+        """Where the log says that metrics are, which may be after kproxy listens."""
+
+        def told() -> str:
+            found = re.search(r"metrics: (http://.*)/metrics\n", self.log_path.read_text())
+            return found[1] if found else ""
+
+        return str(until(told, "where metrics are"))
+
     def hang_up(self, said: str) -> None:
         """Send SIGHUP, and wait until the log has one more line like this."""
         before = len(re.findall(said, self.log_path.read_text()))
@@ -108,7 +117,7 @@ def test_rules_are_read_again_and_wrong_ones_leave_those_from_before(
     with service(tmp_path, *typed) as kproxy:
 
         def active() -> str:
-            (url,) = re.findall(r"metrics: (http://.*)/metrics", kproxy.log_path.read_text())
+            url = kproxy.metrics_url()
             with urllib.request.urlopen(f"{url}/faults", timeout=10) as answer:
                 return " ".join(re.findall(r'"latency": "(\w+)"', answer.read().decode()))
 

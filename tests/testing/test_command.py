@@ -168,7 +168,6 @@ def test_what_must_be_repeated_is_the_users_choice(
     code: int,
     text: str,
     capfd: pytest.CaptureFixture[str],
-    outside_of_ci: None,
 ) -> None:
     ended, _, told = in_this_process(capfd, "replay", demo, *options, "--", "true")
     assert ended == code
@@ -276,7 +275,6 @@ def test_what_is_wrong_is_said_in_a_line(
     code: int,
     text: str,
     capfd: pytest.CaptureFixture[str],
-    outside_of_ci: None,
 ) -> None:
     ended, _, told = in_this_process(capfd, "replay", demo, *words)
     assert ended == code

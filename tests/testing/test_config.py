@@ -15,7 +15,6 @@ from tests.bed import certificates, replays
 from tests.testing.plugin import DEMO, run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.usefixtures("outside_of_ci")
 
 
 @pytest.fixture(scope="module")

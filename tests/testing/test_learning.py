@@ -20,8 +20,6 @@ from tests.bed.proxies import KPROXY
 from tests.testing.plugin import run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.usefixtures("outside_of_ci")
-
 APP = """
 import json, os, sys, time, uuid
 from confluent_kafka import Producer

@@ -7,7 +7,6 @@ import pytest
 from tests.testing.plugin import APP, record, run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.usefixtures("outside_of_ci")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from tests.testing.plugin import APP, demo_project, record, run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.usefixtures("outside_of_ci")
 
 
 def test_names_that_differ_only_in_case_have_files_of_their_own_everywhere(

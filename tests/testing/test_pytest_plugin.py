@@ -14,7 +14,6 @@ from tests.bed import needs
 from tests.testing.plugin import APP, demo_project, record, run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.usefixtures("outside_of_ci")
 
 
 @pytest.fixture

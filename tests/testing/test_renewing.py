@@ -21,8 +21,6 @@ from tests.bed.proxies import KPROXY
 from tests.testing.plugin import record, run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.usefixtures("outside_of_ci")
-
 APP = """
 import json, os, sys, uuid
 from pathlib import Path
