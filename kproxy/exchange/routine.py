@@ -107,8 +107,24 @@ ROUTINE: Mapping[str, Mapping[str, Condition]] = {
     "UNKNOWN_TOPIC_OR_PARTITION": _NEW_TOPIC,
     "UNKNOWN_TOPIC_ID": _NEW_TOPIC,
     "LEADER_NOT_AVAILABLE": _NEW_TOPIC,
+    "NOT_LEADER_OR_FOLLOWER": _NEW_TOPIC,
 }
 """Error → API → the condition on which it is routine there."""
+_BY_TIMING = frozenset(
+    (
+        *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
+        *("CONCURRENT_TRANSACTIONS", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"),
+        *("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "LEADER_NOT_AVAILABLE"),
+        *("FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH"),
+        *("FETCH_SESSION_TOPIC_ID_ERROR", "UNKNOWN_LEADER_EPOCH"),
+    )
+)
+_BY_TIMING_IN = {"Metadata": "UNKNOWN_TOPIC_OR_PARTITION", "ApiVersions": "UNSUPPORTED_VERSION"}
+
+
+def depends_on_timing(api: str | None, error: str) -> bool:
+    """Return whether clients ask again after an error, and need not get it in the next run."""
+    return error in _BY_TIMING or _BY_TIMING_IN.get(api or "") == error
 
 
 def is_routine(exchange: Exchange) -> bool:

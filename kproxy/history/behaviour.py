@@ -59,8 +59,8 @@ class Produced:
 class TopicUse:
     """What clients did with a topic."""
 
-    partition_count: int = 0
-    """0 if the exchanges do not show it."""
+    partition_counts: dict[int, int] = attrs.Factory(dict)
+    """By how often it was deleted before, the most that it had."""
     produced: list[Produced] = attrs.Factory(list)
     """Records in the order in which brokers took them."""
     fetched: list[tuple[Log, TopicRecord]] = attrs.Factory(list)
@@ -77,6 +77,11 @@ class TopicUse:
     """Consumers that got records, and whether they read only committed ones."""
     deletions: int = 0
     """How often it was deleted: offsets begin again."""
+
+    @property
+    def partition_count(self) -> int:
+        """How many it has had in the end; 0 if the exchanges do not show it."""
+        return next(reversed(self.partition_counts.values()), 0)
 
     def take(self, record: TopicRecord) -> Log:
         """Take a record of the topic; return its log."""
@@ -187,7 +192,9 @@ class Behaviour:
                 case Deleted():
                     self._delete(row)
                 case Counted(is_new=False):
-                    self.topic(row.topic).partition_count = row.partitions
+                    topic = self.topic(row.topic)
+                    most = max(topic.partition_counts.get(topic.deletions, 0), row.partitions)
+                    topic.partition_counts[topic.deletions] = most
                 case Joined() | Beat() if ref.is_answered and not row.error:
                     self._member(exchange, row.group)
                 case _:

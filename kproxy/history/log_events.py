@@ -148,6 +148,13 @@ def _create_topics(exchange: Exchange) -> Iterator[Row]:
             yield Counted(each.name, max(0, getattr(each, "num_partitions", 0)), is_new=True)
 
 
+def _create_partitions(exchange: Exchange) -> Iterator[Row]:
+    wanted = {each.name: each.count for each in exchange.request.topics}
+    for each in getattr(exchange.response, "results", ()):
+        if not (each.error_code or exchange.request.validate_only):
+            yield Counted(each.name, wanted.get(each.name, 0), is_new=False)
+
+
 EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
     "Produce": writes,
     "Fetch": _fetch,
@@ -155,4 +162,5 @@ EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
     "DeleteRecords": _delete_records,
     "DeleteTopics": _delete_topics,
     "CreateTopics": _create_topics,
+    "CreatePartitions": _create_partitions,
 }

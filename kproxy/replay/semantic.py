@@ -5,8 +5,8 @@
     request ─▶ its meaning ─▶ the recorded exchanges of that meaning, in order ─▶ their responses;
                                                                                   the last repeats
 
-The meaning of a request is its body without the fields that change from run to run or from client
-to client (timeouts, options of the response, order), and without its version: the response is
+The meaning of a request is its body without the fields that vary (`varying`), without the order of
+its arrays and its version: the response is
 encoded in the requested version. There is no closest match: a request that was not recorded is
 refused.
 """
@@ -14,12 +14,13 @@ refused.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
+from kproxy.exchange import varying
 from kproxy.exchange.entries import Side
+from kproxy.exchange.varying import Why
 from kproxy.proxy import redact
 from kproxy.replay.call import Call
 from kproxy.replay.loaded import Other
@@ -27,51 +28,8 @@ from kproxy.replay.report import Report
 from kproxy.wire.protocol import ProtocolError, api_name, decode_request
 
 ADVICE = "record a run that does this"
-_PATIENCE = "how long the client waits, or lets others wait"
-_WANTED = "an option of the response, or a side effect: the recorded response is what it is"
-_CHANCE = "made up in each run, by the client or by a coordinator"
-_NEWER = "written by a client that is newer than this schema"
-_NORMALIZED = "one coordinator's key or several: they are compared as sorted keys"
-_MEMBER = "depends on who is in the group at the time"
-_EXPLAINED = "for a person, or for the client itself when it comes back"
-
-VOLATILE = {
-    "timeout_ms": _PATIENCE,
-    "session_timeout_ms": _PATIENCE,
-    "rebalance_timeout_ms": _PATIENCE,
-    "transaction_timeout_ms": _PATIENCE,
-    "retention_time_ms": _PATIENCE,
-    "include_synonyms": _WANTED,
-    "include_documentation": _WANTED,
-    "include_authorized_operations": _WANTED,
-    "include_topic_authorized_operations": _WANTED,
-    "include_cluster_authorized_operations": _WANTED,
-    "allow_auto_topic_creation": _WANTED,
-    "unknown_tags": _NEWER,
-    "member_id": _CHANCE,
-    "member_epoch": _CHANCE,
-    "generation_id": _CHANCE,
-    "generation_id_or_member_epoch": _CHANCE,
-    "producer_id": _CHANCE,
-    "producer_epoch": _CHANCE,
-    "v3_and_below_producer_id": _CHANCE,
-    "v3_and_below_producer_epoch": _CHANCE,
-    "committed_leader_epoch": _CHANCE,
-    "committed_metadata": _EXPLAINED,
-}
-"""Fields of any request that are not part of its meaning, and why."""
-VOLATILE_IN = {
-    ("FindCoordinatorRequest", "key"): _NORMALIZED,
-    ("FindCoordinatorRequest", "coordinator_keys"): _NORMALIZED,
-    ("JoinGroupRequest", "reason"): _EXPLAINED,
-    ("JoinGroupRequest", "protocols"): _MEMBER,
-    ("SyncGroupRequest", "protocol_type"): _MEMBER,
-    ("SyncGroupRequest", "protocol_name"): _MEMBER,
-    ("SyncGroupRequest", "assignments"): _MEMBER,
-    ("LeaveGroupRequest", "members"): _MEMBER,
-    ("ConsumerGroupHeartbeatRequest", "topic_partitions"): _MEMBER,
-}
-"""Fields of one struct that are not part of its meaning, and why."""
+_COMPARED = Why.ID, Why.CLUSTER, Why.OFFSET, Why.SIZE
+"""What varies from cluster to cluster, or is of no API that is answered here."""
 
 
 @attrs.define(eq=False)
@@ -120,11 +78,11 @@ class Semantic:
         return found
 
 
-def _elements(value: Any) -> int:
-    """Return the number of elements of the longest array that is part of a body's meaning."""
-    names: Iterable[str] = getattr(type(value), "__slots__", ())
-    kind = type(value).__name__
-    arrays = (getattr(value, name) for name in names if (kind, name) not in VOLATILE_IN)
+def _elements(request: Any) -> int:
+    """Return the number of elements of the longest array that is part of a request's meaning."""
+    kind = type(request)
+    names = set(kind.__slots__) - varying.left_out(kind.__name__, *_COMPARED)
+    arrays = (getattr(request, name) for name in names)
     return max((len(each) for each in arrays if isinstance(each, list)), default=0)
 
 
@@ -137,28 +95,21 @@ def _without_secrets(call: Call) -> Any:
     return call.body
 
 
-def meaning(value: Any) -> Any:
-    """Return the meaning of a message, or of a part of one, as a value that can be compared."""
+def meaning(request: Any) -> Any:
+    """Return the meaning of a request's body as a value that can be compared."""
+    name = type(request).__name__
+    found = _meaning(request, varying.left_out(name, *_COMPARED))
+    if name == "FindCoordinatorRequest":
+        return found, tuple(sorted(request.coordinator_keys or [request.key]))
+    return found
+
+
+def _meaning(value: Any, left_out: frozenset[str]) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(sorted((meaning(each) for each in value), key=repr))
-    if _is_blank(value):
+        return tuple(sorted((_meaning(each, left_out) for each in value), key=repr))
+    if varying.is_blanked(value):
         return "a secret"
-    names: Iterable[str] | None = getattr(type(value), "__slots__", None)
-    if names is None or not hasattr(type(value), "__field_defaults__"):
+    if not hasattr(type(value), "__field_defaults__"):
         return value
-    kind = type(value).__name__
-    found: list[Any] = [
-        (name, meaning(getattr(value, name)))
-        for name in names
-        if name not in VOLATILE and (kind, name) not in VOLATILE_IN
-    ]
-    if kind == "FindCoordinatorRequest":
-        found.append(tuple(sorted(value.coordinator_keys or [value.key])))
-    return tuple(found)
-
-
-def _is_blank(value: Any) -> bool:
-    """Return whether a value is a blanked secret: of any length, for salts vary in length."""
-    if not value or not isinstance(value, bytes | str):
-        return False
-    return set(value) in ({"*"}, {ord("*")}, {0})
+    names = (name for name in type(value).__slots__ if name not in left_out)
+    return tuple((name, _meaning(getattr(value, name), left_out)) for name in names)

@@ -28,6 +28,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.merging import contains, joined
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.varying import BY_CHANCE
 from kproxy.exchange.words.wording import duration
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import Item
@@ -51,13 +52,6 @@ ASPECTS = (*MEANING, "consumed", "apis", "settings", "latency")
 LATENCY_FACTOR = 2.0
 """A latency differs if it is so many times the other."""
 
-_BY_CHANCE = frozenset(
-    {
-        "Heartbeat", "LeaveGroup", "OffsetForLeaderEpoch", "GetTelemetrySubscriptions",
-        "PushTelemetry",
-    }
-)  # fmt: skip
-"""APIs that clients use or not, depending on how long they run."""
 _SETTINGS = {
     "ApiVersions": ("client_software_name", "client_software_version"),
     "Produce": ("acks", "timeout_ms"),
@@ -111,7 +105,7 @@ class ComparedRecording:
                 yield Fact(f"client {client}", client, f"asks {', '.join(sorted(apis))}")
                 continue
             for api, versions in apis.items():
-                if api in beside or api not in _BY_CHANCE:
+                if api in beside or api not in BY_CHANCE:
                     text = ", ".join(f"v{each}" for each in sorted(versions))
                     yield Fact(f"client {client}, {api}", api, text)
 

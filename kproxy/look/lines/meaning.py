@@ -23,9 +23,11 @@ from pathlib import Path
 import attrs
 
 from kproxy import recording
-from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note
+from kproxy.exchange.entries import EVENTS, Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.routine import depends_on_timing
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.varying import Purpose, purpose
 from kproxy.exchange.words.wording import count
 from kproxy.history.behaviour import Behaviour, GroupUse, TopicUse
 from kproxy.history.items import Item, with_gaps
@@ -48,36 +50,6 @@ from kproxy.replay.ignore_words import with_words
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.learned import EVENT as LEARNED
 from kproxy.replay.learned import Learned, learned_of, own_words
-
-PREPARING_APIS = frozenset(
-    {
-        SASL_TOKEN, "ApiVersions", "SaslHandshake", "SaslAuthenticate", "Metadata",
-        "DescribeCluster", "FindCoordinator", "ListOffsets", "OffsetForLeaderEpoch",
-        "OffsetFetch", "SyncGroup", "Heartbeat", "LeaveGroup", "InitProducerId",
-        "AddPartitionsToTxn", "AddOffsetsToTxn", "GetTelemetrySubscriptions", "PushTelemetry",
-    }
-)  # fmt: skip
-"""Requests that prepare others: connecting, metadata, coordination. They have no lines."""
-_TOLD_BY_BEHAVIOUR = frozenset(
-    {
-        "Produce", "Fetch", "DescribeTopicPartitions", "JoinGroup", "ConsumerGroupHeartbeat",
-        "OffsetCommit", "TxnOffsetCommit", "EndTxn",
-    }
-)  # fmt: skip
-
-TRANSIENT_ERRORS = frozenset(
-    {
-        "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
-        "CONCURRENT_TRANSACTIONS", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS",
-        "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FETCH_SESSION_ID_NOT_FOUND",
-        "INVALID_FETCH_SESSION_EPOCH", "FETCH_SESSION_TOPIC_ID_ERROR", "LEADER_NOT_AVAILABLE",
-        "UNKNOWN_LEADER_EPOCH",
-    }
-)  # fmt: skip
-"""Errors that depend on timing: clients retry, and the next run may not have them."""
-_TRANSIENT_IN = frozenset(
-    {("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"), ("ApiVersions", "UNSUPPORTED_VERSION")}
-)
 
 _ByClient = dict[str, set[tuple[str, str]]]
 """Client → APIs, and texts on their requests."""
@@ -102,10 +74,10 @@ class RecordingMeaning:
     def _add(self, exchange: Exchange) -> None:
         client = client_text(exchange.client_id)
         self._faults.update(exchange.faults)
-        for error in exchange.errors:
-            if error not in TRANSIENT_ERRORS and (exchange.api, error) not in _TRANSIENT_IN:
+        for error in exchange.errors if not exchange.routine else ():
+            if not depends_on_timing(exchange.api, error):
                 self._errors.setdefault(client, set()).add((exchange.api or "?", error))
-        if exchange.api not in _TOLD_BY_BEHAVIOUR and exchange.api not in PREPARING_APIS:
+        if purpose(exchange.api) is Purpose.ADMIN:
             asked = exchange.api or "unknown API", meaning_text.request(exchange)
             self._requests.setdefault(client, set()).add(asked)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any, cast
 
 import attrs
 
+from kproxy.exchange import varying
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.varying import Why
 from kproxy.replay.ignored import Ignored, schema_name
 from kproxy.wire import protocol
 from kproxy.wire.payloads.meaning import Decoded, Undecoded
@@ -18,19 +21,10 @@ from kproxy.wire.payloads.plain import shown_json
 _SHOWN_CHARACTERS = 2000
 _BYTES_SHOWN = 32
 
-_VOLATILE = frozenset(
-    {
-        "host", "port", "rack", "brokers", "nodes", "replica_nodes", "isr_nodes",
-        "offline_replicas", "client_host", "topic_id", "member_id", "node_id", "broker_id",
-        "leader_id", "controller_id", "cluster_id", "producer_id", "correlation_id",
-        "unknown_tags", "error_message", "synonyms", "documentation", "include_synonyms",
-        "include_documentation",
-    }
-)  # fmt: skip
-"""Fields that depend on the cluster or the time, not on what the client does."""
-_VOLATILE_ENDINGS = ("_ms", "_epoch", "_timestamp", "_bytes", "_size")
 _DEFAULT_SOURCES = frozenset({4, 5})
 """Sources of configs in DescribeConfigs: a broker's file, or the default."""
+_BLANKED = re.compile(r"\*+|(Kioq)*(Kioq|Kio=|Kg==)")
+"""A secret that was blanked out, of any length; bytes are in Base64."""
 
 
 def record(one: TopicRecord, ignored: Ignored) -> str:
@@ -79,31 +73,30 @@ def _digest(data: bytes) -> str:
 
 
 def request(exchange: Exchange) -> str:
-    """Return a request and its response as JSON, without volatile fields."""
-    sent = _json(exchange.request_message)
-    received = _json(exchange.response_message)
+    """Return a request and its response as JSON, without what varies; of responses that are about
+    the cluster only the errors."""
+    sent = _json(exchange.request_message, Why.CLUSTER, Why.OFFSET)
+    own = exchange.api in varying.OF_CLUSTER
+    received = "{}" if own else _json(exchange.response_message)
     errors = f"{', '.join(exchange.errors)} " if exchange.errors else ""
     return f"{sent} → {errors}{received}"
 
 
-def _json(message: Any) -> str:
+def _json(message: Any, *compared: Why) -> str:
     if message is None:
         return "–"
-    return json.dumps(_plain(protocol.to_json(message)), sort_keys=True)
+    left_out = varying.left_out(type(message.body).__name__, *compared)
+    return json.dumps(_plain(protocol.to_json(message), left_out), sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, left_out: frozenset[str]) -> Any:
     if isinstance(value, list):
-        found = [_plain(each) for each in cast("list[Any]", value) if not _is_default(each)]
-        return sorted(found, key=repr)
-    if not isinstance(value, dict):
-        return value
-    fields = cast("dict[str, Any]", value)
-    return {
-        name: _plain(each)
-        for name, each in fields.items()
-        if name not in _VOLATILE and not name.endswith(_VOLATILE_ENDINGS)
-    }
+        known = (each for each in cast("list[Any]", value) if not _is_default(each))
+        return sorted((_plain(each, left_out) for each in known), key=repr)
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: _plain(fields[name], left_out) for name in fields if name not in left_out}
+    return "a secret" if _BLANKED.fullmatch(str(value)) else value
 
 
 def _is_default(value: Any) -> bool:
