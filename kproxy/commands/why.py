@@ -76,7 +76,7 @@ def _tell_findings(files: list[str]) -> int:
             f"{printable(each.text)}\n",
             *(f"  {printable(more)}\n" for more in each.evidence),
         ]
-        if command := each.command(each.files or files):
+        if command := each.command(files, data.names):
             lines.append(f"  {printable(command)}\n")
     write(lines, data.notices, sys.stdout, "why")
     return 0

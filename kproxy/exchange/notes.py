@@ -9,7 +9,7 @@ read, so that this file is the list of all that there are::
                   lost · stood_still · stopped · clock_step · removed · ignored · learned · made_by
                   pending · recovered
     of the file   index: of its chunks, which readers keep to themselves
-    of readers    torn · damaged · recording · missing · copied · gone · all_removed
+    of readers    torn · damaged · recording · pause · missing · copied · gone · all_removed
                   unread
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
@@ -31,9 +31,10 @@ import attrs
 
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
+from kproxy.units import moment
 
 OF_READERS = frozenset(
-    {"torn", "damaged", "recording", "missing", "copied", "unread", "all_removed"}
+    {"torn", "damaged", "recording", "pause", "missing", "copied", "unread", "all_removed"}
 )
 """The events of notes that are never recorded."""
 
@@ -275,6 +276,17 @@ def all_removed(time_ns: int, recordings: int, files: int, by: str) -> Note:
     which = "an earlier recording was" if one else f"{recordings} earlier recordings were"
     what = f"{which} removed by {by}, {files} file{'' if files == 1 else 's'} in all"
     return Note(EVENTS, time_ns, {"event": "all_removed", "what": what})
+
+
+def pause(from_ns: int, until_ns: int, why: str) -> Note:
+    """Between two recordings, kproxy recorded nothing. Never recorded."""
+    body = {"event": "pause", "from_ns": from_ns, "until_ns": until_ns}
+    span = f"from {_second(from_ns)} to {_second(until_ns)}"
+    return Note(EVENTS, until_ns, body | {"what": f"kproxy was not recording {span}: {why}"})
+
+
+def _second(time_ns: int) -> str:
+    return f"{moment(time_ns):%Y-%m-%d %H:%M:%S}"
 
 
 def unread(time_ns: int, path: str, exchanges: Collection[str]) -> Note:

@@ -32,6 +32,7 @@ from kproxy.exchange.unpacking import Unpacking
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
+from kproxy.recording.keeping import KEPT_FROM
 from kproxy.recording.paths import goes_by, last_files, last_part, parts_beside
 from kproxy.recording.reader import open_if_there
 from kproxy.recording.stored import StoredBatch
@@ -69,6 +70,8 @@ class Reader:
         self._recording_names = names or {}
         self._on_progress = on_progress
         self._finished_bytes = 0
+        self._recorded_to = 0, ""
+        """Where the recordings so far end, and why kproxy recorded no more."""
         self._ids: set[str | None] = set()
         """Of the recordings so far."""
         self.unpacking = Unpacking() if unpacking is None else unpacking
@@ -85,6 +88,7 @@ class Reader:
         self._names = self._context.names
         self._names.unpacking = self.unpacking
         self._skipper: Skipper | None = None
+        self._ended_by = ""
 
     def files(self, paths: Iterable[Path]) -> Iterator[Exchange]:
         """Yield all exchanges of files, in their order.
@@ -135,11 +139,13 @@ class Reader:
         Raises: RecordingError.
         """
         if self._files and not file.info.continues(self._files[-1].info):
-            before = self._files
+            before, pause = self._files, self._pause_before(file)
             yield from self.finish()
             for earlier in before:
                 earlier.close()
             self._on_note(notes.recording(file.info.start_ns, str(file.path)))
+            if pause is not None:
+                self._on_note(pause)
         if not self._files:
             self._names.recording = self._recording_names.get(str(file.path), "")
             if self._wanted_anywhere is not None:
@@ -161,6 +167,22 @@ class Reader:
         self._batches_read = 0
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
+
+    def _pause_before(self, here: RecordingFile) -> Note | None:
+        """Return the note on the time in which kproxy recorded nothing, between the recordings so
+        far and another one in their folder: if it is left on (--keep), or was killed."""
+        last, killed = self.last, "it was killed, or the machine went down"
+        if KEPT_FROM in last.info.metadata or KEPT_FROM in here.info.metadata:
+            return None  # what an excerpt leaves out was recorded
+        was_killed = last.torn is not None and not last.being_written
+        why = killed if was_killed else self._ended_by or "it had ended"
+        self._recorded_to = max(self._recorded_to, (last.end_ns, why))
+        until_ns, (from_ns, why) = here.info.start_ns, self._recorded_to
+        is_left_on = "keep" in last.info.metadata and "keep" in here.info.metadata
+        is_next = here.info.part == 1 and here.path.parent == last.path.parent
+        if not (is_next and (is_left_on or why == killed)) or until_ns <= from_ns:
+            return None
+        return notes.pause(from_ns, until_ns, why)
 
     def _ended_before(self, file: RecordingFile) -> list[ExchangeRow]:
         """Return what ended in the parts that are missing before a file: none where that is not
@@ -244,6 +266,8 @@ class Reader:
         closing: list[Note] = []
         for note in batch.notes:
             self._context.note(note)
+            if note.body.get("event") == "stopped":
+                self._ended_by = f"it was stopped by {note.body.get('by')}"
             if _closes(note):
                 closing.append(note)
             else:

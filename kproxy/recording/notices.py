@@ -19,6 +19,7 @@ _NOTICES = {
     "copied": "{path} is a copy of {original}, which is read alone",
     "gone": "{path} was removed before it was read",
     "all_removed": "{what}",
+    "pause": "{what}",
     "unread": (
         "{path}: left out {what}; choose others with a filter, or see one by itself with"
         " kproxy show --frame {number}"

@@ -259,7 +259,7 @@ _EVENT_NAMES = (
     "opened, open, client_id, user, closed; topic_id, schema, fault_rules, fault, session_refused,"
     " outage, slow_peer, lost, stood_still, stopped, clock_step, removed, ignored, learned,"
     " made_by, pending, recovered; of the files: torn, damaged, recording, missing, copied, gone,"
-    " all_removed, unread"
+    " all_removed, pause, unread"
 )
 EVENTS = (
     *_WHERE,

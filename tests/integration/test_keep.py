@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -66,3 +67,26 @@ def test_the_folder_stays_within_the_limit_over_restarts(mock_brokers: str, tmp_
         for path in tmp_path.glob("recording*-kept.mcap"):  # told of the ports of the run before
             path.unlink()
     assert not list(tmp_path.glob("recording-0???.mcap"))
+
+
+def test_readers_say_when_kproxy_was_not_recording(mock_brokers: str, tmp_path: Path) -> None:
+    for name, how in (("a", signal.SIGKILL), ("b", signal.SIGTERM), ("c", signal.SIGINT)):
+        path = tmp_path / f"{name}.mcap"
+        command = ["run", "--bootstrap", mock_brokers, "--record", str(path), "--keep", "4MiB"]
+        with proxies.started(command, path, tmp_path / f"{name}.log") as proxy:
+            produce(proxy.bootstrap, 100_000)
+            until(
+                lambda path=path: any(
+                    each.api == "Produce" for each in recording.read(path, told=lambda note: None)
+                ),
+                "it is recorded",
+            )
+            proxy.process.send_signal(how)
+            proxy.code = -how if how == signal.SIGKILL else 0
+            proxy.process.wait(20)
+    for command in ("show", "why", "stats"):
+        told = subprocess.run(
+            [proxies.KPROXY, command, tmp_path], capture_output=True, text=True, timeout=60
+        ).stderr
+        pauses = [line.partition(" to ")[2][21:] for line in told.splitlines() if " to 2" in line]
+        assert pauses == ["it was killed, or the machine went down", "it was stopped by SIGTERM"]

@@ -141,7 +141,7 @@ def finding(
         "recording": recording,
         "filter": found.filter(recording),
         "story": story,
-        "command": printable(found.command(found.files or paths)),
+        "command": printable(found.command(paths, names)),
     }
 
 

@@ -105,6 +105,8 @@ class ReportData:
     files: list[FileSpan] = attrs.Factory(list)
     """The files (`in_order`)."""
 
+    names: dict[str, str] = attrs.Factory(dict)
+    """The name of each file's recording, where there are several."""
     paths: list[str] = attrs.Factory(list)
     """The recordings, folders and globs that the user gave."""
 
@@ -115,6 +117,7 @@ class ReportData:
         given = distinct([Info(Path(file)) for file in first.values()])
         names = dict(zip(first, given, strict=True)) if len(first) > 1 else {}
         by_file = {each.file: names.get(each.recording, "") for each in self.files}
+        self.names = by_file if names else {}
         for rows, prefixes in (
             (self.errors, ("",)),
             (self.slowest, ("",)),

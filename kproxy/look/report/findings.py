@@ -40,8 +40,6 @@ _QUEUE_FACTOR = 3
 _NAMES_MAX = 5
 _ERRORS_MAX = 10
 """Kinds of errors that are named besides the worst."""
-_FILES_MAX = 5
-"""Files that a command names; of more, what the user gave."""
 _WORST_MAX = 3
 """Findings of one kind; the others are only counted."""
 _PART_FACTOR = 3
@@ -54,8 +52,7 @@ _WRITES = frozenset({"Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn"})
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the findings, the worst harm first."""
-    files = [each.file for each in data.files]
-    files = tuple(files if len(files) <= _FILES_MAX else data.paths)  # as the user gave them
+    files = tuple(each.file for each in data.files)
     made = (each for rule in _RULES for each in rule(data))
     found = [*data.findings, *(attrs.evolve(each, files=each.files or files) for each in made)]
     found.sort(key=lambda each: each.harm)
@@ -458,7 +455,7 @@ def _groups(data: ReportData) -> Iterator[Finding]:
                 f"Group {row['group']} rebalanced {counted(row['rebalances'], 'time')}"
                 f" ({counted(row['members'], 'member id')}).",
                 about=Subject("group", row.get("name", row["group"])),
-                files=row.get("files", ())[:_FILES_MAX],
+                files=row.get("files", ()),
             )
     if (more := totals["rebalanced"] - _WORST_MAX) > 0:
         text = f"{counted(more, 'other group')} rebalanced, none more often."
@@ -474,7 +471,7 @@ def _groups(data: ReportData) -> Iterator[Finding]:
             f"{f', {worst}' if worst else ''} (markers of transactions count, too).",
             *("show", *_terms(api="OffsetCommit", group=row.get("name", row["group"]))),
             about=Subject("group", row.get("name", row["group"])),
-            files=row.get("files", ())[:_FILES_MAX],
+            files=row.get("files", ()),
         )
     said = len(lagging) - len(behind) + _WORST_MAX
     if (more := totals["behind"] - said) > 0:

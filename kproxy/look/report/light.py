@@ -18,7 +18,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.history.history import ExchangeRows
+from kproxy.history.history import ExchangeRows, History
 from kproxy.history.items import Gaps, Item
 from kproxy.look.lines.stream import Stream
 from kproxy.look.pictures.drawing import Picture
@@ -27,7 +27,7 @@ from kproxy.look.pictures.subjects import pictures
 from kproxy.look.report.data import ReportData
 from kproxy.look.report.faults import Recoveries
 from kproxy.look.report.part import ReportPart
-from kproxy.look.report.summary import report_data, summarized
+from kproxy.look.report.summary import clusters_of, report_data, summarized
 from kproxy.look.why.finding import Finding, Subject
 from kproxy.look.why.findings import Findings
 from kproxy.recording.following import Follow
@@ -82,6 +82,13 @@ class _RecordingReading:
         return found
 
 
+def _goes_on(found: Finding, later: list[History]) -> bool:
+    """Return whether one of these histories has what a finding is about, and tells how it ends."""
+    if found.group is None:
+        return any(found.topic in each.logs.topics for each in later)
+    return any(found.group == group.name for each in later for group in each.groups)
+
+
 @attrs.define(eq=False)
 class ReportReading:
     """Reads recordings for a report, which may be made of what was read so far."""
@@ -117,6 +124,7 @@ class ReportReading:
             """Return the recording of the file that is read: that of the file before, if it
             continues that."""
             if stream.file and stream.file not in self.recordings:
+                self.paths = [*self.paths, stream.file]
                 self.recordings[stream.file] = next(reversed(self.recordings.values()))
             return self.recordings.get(stream.file, "")
 
@@ -137,6 +145,15 @@ class ReportReading:
                     one.recoveries.add(item)
             yield item is not None
 
+    def _later(self, recording: str) -> list[History]:
+        """Return the histories of the later recordings of a recording's cluster."""
+        clusters, found = clusters_of(self.part), [*self._by_recording]
+        return [
+            self._by_recording[each].findings.history
+            for each in found[found.index(recording) + 1 :]
+            if clusters.get(each, each) == clusters.get(recording)
+        ]
+
     def data(self) -> ReportData:
         """Return the data of what was read so far."""
         every = self._by_recording.values()
@@ -147,7 +164,10 @@ class ReportReading:
         drawn: dict[tuple[tuple[str, ...], Subject], Picture] = {}
         for recording, each in self._by_recording.items():
             files = tuple(file for file, name in self.recordings.items() if name == recording)
-            found = each.findings.found()
+            later = self._later(recording)
+            found = [
+                one for one in each.findings.found() if not (one.at_end and _goes_on(one, later))
+            ]
             proved += (attrs.evolve(finding, files=files) for finding in found)
             if each.series is not None:
                 for subject, picture in pictures(each.series, found).items():

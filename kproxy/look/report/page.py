@@ -92,7 +92,7 @@ def _findings(data: ReportData) -> str:
         for each in several:
             subject = subject_of(each)
             drawn = None if subject is None else left.pop((each.files, subject), None)
-            items += f'<li class="{_HARMS[harm]}">{_finding(each)}{_picture(drawn)}</li>'
+            items += f'<li class="{_HARMS[harm]}">{_finding(each, data)}{_picture(drawn)}</li>'
         parts.append(f'<h2>{harm.heading}</h2><ul class="findings">{items}</ul>')
     others = "".join(f"<h3>{escape(each.title)}</h3>{_picture(each)}" for each in left.values())
     parts += [f"<section><h2>Drawn</h2>{others}</section>"] if others else []
@@ -106,7 +106,7 @@ def _picture(drawn: Picture | None) -> str:
     return f'<figure class="pictured">{svg(drawn.drawn)}{note}</figure>'
 
 
-def _finding(found: Finding) -> str:
+def _finding(found: Finding, data: ReportData) -> str:
     text = "<br>".join(map(escape, (found.text, *found.evidence)))
-    command = found.command(found.files) if found.files else ""
+    command = found.command(data.paths, data.names) if found.files else ""
     return f"{text}<code>{escape(command)}</code>" if command else text

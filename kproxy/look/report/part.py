@@ -38,7 +38,9 @@ from kproxy.units import moment
 
 _SLOTS_MAX = 180
 _PHASES_MAX = 24
-_SENTENCES = frozenset({"torn", "damaged", "missing", "copied", "gone", "all_removed", "unread"})
+_SENTENCES = frozenset(
+    {"torn", "damaged", "missing", "copied", "gone", "all_removed", "pause", "unread"}
+)
 """Notes on the state of a file, which each have a sentence."""
 
 Producer = tuple[str, str, int, int, int]

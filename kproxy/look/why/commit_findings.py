@@ -76,6 +76,7 @@ def uncommitted(history: History) -> Iterator[Finding]:
             Subject("group", group),
             where.topic,
             evidence=(proof, "No commit of the group is in the recording."),
+            at_end=True,
         )
 
 
@@ -131,4 +132,5 @@ def lag(history: History) -> Iterator[Finding]:
             Subject("group", group),
             topic,
             evidence=(proof,),
+            at_end=True,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Harm(enum.IntEnum):
 
 _NUMBERS_MAX = 100
 """Exchanges that a filter names."""
+_FILES_MAX = 5
+"""Files of one of several recordings that a command names; of more, what the user gave."""
 
 
 @attrs.frozen
@@ -82,6 +84,8 @@ class Finding:
     """Sentences that prove it, or say more of it; they stand below the text."""
     shown_by: tuple[str, ...] = ()
     """The command that shows it, if not the story, without files: ("show", "is:routine")."""
+    at_end: bool = False
+    """True if it is how things stand where the recording ends: one that goes on tells it anew."""
 
     @property
     def whole(self) -> str:
@@ -98,10 +102,24 @@ class Finding:
         """The command that shows it, without the recording; none if nothing does."""
         return self.shown_by or (("why", *self.about.words) if self.about else ())
 
-    def command(self, files: Sequence[Path | str]) -> str:
-        """Return the command, as a shell takes it, that shows it in a recording; "" for none."""
+    def command(self, given: Sequence[Path | str], names: Mapping[str, str] | None = None) -> str:
+        """Return the command, as a shell takes it, that shows it; "" for none. In place of many
+        files it has what the user gave; `names` are those of the recordings, by file."""
         command, *terms = self.words or ("",)
+        files = self.files or given
+        found = {(names or {}).get(str(each), "") for each in files} - {""}
+        name = found.pop() if len(found) == 1 else ""
+        if len(files) > max(len(given), _FILES_MAX if name else 1):
+            files, terms = given, self._terms_in(name, terms) if name else terms
         return shlex.join(["kproxy", command, *map(str, files), *terms]) if command else ""
+
+    def _terms_in(self, name: str, terms: list[str]) -> list[str]:
+        """Return the terms of the command where it gets other recordings, too, that count alike."""
+        if self.story is not None and self.story.kind in ("number", "connection"):
+            return [f"{self.story.kind}:{name}#{self.story.name}"]
+        if "--frame" in terms:
+            return [*terms[:-1], f"{name}#{terms[-1]}"]
+        return terms if self.story is not None else [*terms, f"number:{name}#1.."]
 
     def filter(self, recording: str = "") -> str:
         """Return the filter of the exchanges that it is about, "" for none: that of the command, or

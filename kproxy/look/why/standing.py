@@ -39,6 +39,7 @@ def standing(history: History) -> Iterator[Finding]:
             topic=topic if all(each.where.topic == topic for each in stands) else None,
             group=next(iter(groups)) or None if len(groups) == 1 else None,
             evidence=(*_readers(worst), *_transaction(history, worst)),
+            at_end=not worst.is_past,
         )
 
 

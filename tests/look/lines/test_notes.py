@@ -242,6 +242,11 @@ ROWS = {
         noticed,
         "2 earlier recordings were removed by --keep",
     ),
+    "pause": Row(
+        notes.pause(AT - MS * 95_000, AT, "it was killed"),
+        noticed,
+        "kproxy was not recording from 2023-11-14 22:11:45 to 2023-11-14 22:13:20: it was killed",
+    ),
     "unread": Row(
         notes.unread(AT, "x.mcap", ["#7", "#9"]),
         noticed,

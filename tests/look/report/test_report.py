@@ -16,10 +16,15 @@ from kproxy import cli
 from kproxy.look.report.findings import findings
 from kproxy.look.report.light import light_data
 from kproxy.look.report.page import page
+from kproxy.look.why.commit_findings import LAG
+from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.wire.protocol import messages as M
 from tests.bed import needs
+from tests.exchange.making import MS, START_NS
 from tests.look.report.making import api, gathered, plain, row_of
+from tests.look.why.test_key import commit, produce
 from tests.look.why.traffic import Traffic
+from tests.recording.making import write
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
@@ -195,3 +200,34 @@ def test_exchanges_of_several_recordings_have_names(tmp_path: Path) -> None:
     }
     assert "exchange is demo#6," in page(data, [])
     assert "exchange is #6," in page(light_data([DEMO]), [])
+
+
+def test_how_a_group_ends_is_told_once_by_the_last_run(tmp_path: Path) -> None:
+    for name, cluster, committed in (("a", "c1", 5), ("b", "c2", 2), ("c", "c1", 12)):
+        traffic, started = Traffic(), {"a": 0, "b": 1000, "c": 2000}[name]
+        told = M.MetadataResponse(cluster_id=cluster)
+        traffic.add(started, "Metadata", 8, M.MetadataRequest(topics=[]), told)
+        traffic.add(started + 1, *commit(0, committed))
+        traffic.add(started + 2, *produce(0, 10, *[b"k"] * 10))
+        write(tmp_path / f"{name}.mcap", [traffic.entries], start_ns=START_NS + started * MS)
+    found = [each for each in findings(light_data([tmp_path])) if each.kind == LAG]
+    assert {Path(each.files[0]).stem: each.text for each in found} == {
+        "b": "The last commits of group billing are 18 offsets behind the end of orders[0].",
+        "c": "The last commits of group billing are 8 offsets behind the end of orders[0].",
+    }
+
+
+def test_commands_name_what_the_user_gave_in_place_of_many_files() -> None:
+    names = {f"{name}-{part:04}.mcap": name for name in ("a", "b") for part in range(1, 8)}
+    files = tuple(each for each in names if each.startswith("b"))
+
+    def command(*shown_by: str, about: Subject | None = None, files: tuple[str, ...] = files):
+        made = Finding(Harm.LATENCY, "", "", (9,), about, files=files, shown_by=shown_by)
+        return " ".join(shlex.split(made.command(["rec/"], names))[1:])
+
+    assert command(about=Subject("number", 9)) == "why rec/ number:b#9"
+    assert command(about=Subject("group", "g")) == "why rec/ group:g"
+    assert command("show", "--frame", "9") == "show rec/ --frame b#9"
+    assert command("show", "api:Fetch") == "show rec/ api:Fetch number:b#1.."
+    assert command("show", "api:Fetch", files=tuple(names)) == "show rec/ api:Fetch"
+    assert command("show", "api:Fetch", files=files[:2]).count(".mcap") == 2, "only these"
