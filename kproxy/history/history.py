@@ -22,7 +22,7 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.history import rows as r
-from kproxy.history.brokers import Brokers
+from kproxy.history.brokers import Brokers, Stall
 from kproxy.history.clients import Clients
 from kproxy.history.cluster import ClusterMetadata
 from kproxy.history.connections import Connections
@@ -31,7 +31,7 @@ from kproxy.history.events import ExchangeRows, events
 from kproxy.history.groups import Groups
 from kproxy.history.items import Gap, Item
 from kproxy.history.logs import Logs
-from kproxy.history.noted import Noted
+from kproxy.history.noted import Noted, are_most_of
 from kproxy.history.reads import Reads
 from kproxy.history.ref import Ref
 from kproxy.history.standing import Standing
@@ -124,6 +124,15 @@ class History:
         if ref.api == "Fetch":
             self.standing.fetched(ref, rows, self.groups, self.transactions)
         return ExchangeRows(ref, taken)
+
+    def broker_stalls(self) -> dict[int, list[Stall]]:
+        """Return the stalls of each broker that had any, without those of kproxy itself."""
+        own = self.noted.stalls
+        found = {
+            node_id: [each for each in stalls if not are_most_of(own, each.from_ns, each.until_ns)]
+            for node_id, stalls in self.brokers.stalls().items()
+        }
+        return {node_id: stalls for node_id, stalls in found.items() if stalls}
 
     def close(self, time_ns: int) -> None:
         """Close what is open: what is seen from now on, of this time and later, stands by itself

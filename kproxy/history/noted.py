@@ -2,19 +2,21 @@
 
     note ─▶ Outages · SlowPeer, by peer · Losses · the signal that ended kproxy
 
-Invariant: at most `_OUTAGES_MAX` times of a broker are kept, and `_SLOW_MAX` slow peers.
+Invariant: at most `_OUTAGES_MAX` times of a broker are kept, `_SLOW_MAX` slow peers, and
+`_STALLS_MAX` stalls of kproxy itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import attrs
 
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.history.kept import one_of
 
-_OUTAGES_MAX, _SLOW_MAX = 100, 1000
+_OUTAGES_MAX, _SLOW_MAX, _STALLS_MAX = 100, 1000, 1000
 
 
 @attrs.define(eq=False)
@@ -49,6 +51,12 @@ class Losses:
     """Reason → how often."""
 
 
+def are_most_of(stalls: Iterable[tuple[int, int]], from_ns: int, until_ns: int) -> bool:
+    """Return whether stalls of kproxy are at least half of a span of time."""
+    own = (min(until_ns, until) - max(from_ns, since) for since, until in stalls)
+    return 2 * sum(each for each in own if each > 0) >= until_ns - from_ns
+
+
 @attrs.define(eq=False)
 class Noted:
     """What the notes of a recording say."""
@@ -58,6 +66,8 @@ class Noted:
     slow: dict[tuple[str, int | None], SlowPeer] = attrs.Factory(dict)
     """By ("broker", its node id), or ("client", the connection)."""
     losses: Losses = attrs.Factory(Losses)
+    stalls: list[tuple[int, int]] = attrs.Factory(list)
+    """When kproxy itself stood still: from, until."""
     stopped_by: str = ""
     """The signal that ended kproxy."""
 
@@ -75,6 +85,9 @@ class Noted:
                 peer.times += 1
                 if span[1] - span[0] > peer.longest[1] - peer.longest[0]:
                     peer.longest, peer.connection = span, number
+            case {"event": "stood_still", "from_ns": int(from_ns), "until_ns": int(until_ns)}:
+                if len(self.stalls) < _STALLS_MAX:
+                    self.stalls.append((from_ns, until_ns))
             case {"event": "lost", **rest}:
                 losses = self.losses
                 losses.frames += rest.get("frames") or 0

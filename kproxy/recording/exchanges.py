@@ -179,7 +179,8 @@ class Reader:
         self._recorded_to = max(self._recorded_to, (last.end_ns, why))
         until_ns, (from_ns, why) = here.info.start_ns, self._recorded_to
         is_left_on = "keep" in last.info.metadata and "keep" in here.info.metadata
-        is_next = here.info.part == 1 and here.path.parent == last.path.parent
+        here_in, last_in = (str(each.path).rpartition("/")[0] for each in (here, last))
+        is_next = here.info.part == 1 and here_in == last_in
         if not (is_next and (is_left_on or why == killed)) or until_ns <= from_ns:
             return None
         return notes.pause(from_ns, until_ns, why)

@@ -32,7 +32,7 @@ def waiting_rows(series: Series, client_id: str | None = None) -> list[BarRow]:
     for client in sorted(total, key=lambda each: -total[each])[:_CLIENTS_DRAWN]:
         own = [row for kind in _MEANING if (row := series.waits.get((client, kind))) is not None]
         rows += [BarRow("" if at else row.label, row.bars) for at, row in enumerate(own)]
-    for node_id, stalls in series.history.brokers.stalls().items():
+    for node_id, stalls in series.history.broker_stalls().items():
         bars = [
             Bar(each.from_ns, STILL, f"{count(len(each.waiting), 'request')} waited",
                 each.until_ns, text=(age(each.length_ns / 1e6),))

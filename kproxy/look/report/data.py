@@ -95,6 +95,8 @@ class ReportData:
     phases: list[Row] = attrs.Factory(list)
     """APIs by topic, with the phases in which they were slowest and quickest."""
     phase_ms: float = 0.0
+    stalls: list[tuple[int, int]] = attrs.Factory(list)
+    """When kproxy itself stood still, in nanoseconds: from, until."""
     rules: list[Row] = attrs.Factory(list)
     """Fault rules, with their hits, and the requests and times until the same API worked again,
     whatever it was asked."""

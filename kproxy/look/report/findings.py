@@ -18,6 +18,7 @@ from kproxy.exchange.filter import matching
 from kproxy.exchange.histogram import PERCENTILES, percentile_ms
 from kproxy.exchange.words.wording import duration, listed
 from kproxy.history.attempts import FAULT_SECONDS
+from kproxy.history.noted import are_most_of
 from kproxy.look.lines.stats_lines import ENOUGH, representative
 from kproxy.look.report.data import ReportData, Row
 from kproxy.look.report.significance import SIGNIFICANT, BucketCounts, Limits, difference
@@ -32,6 +33,8 @@ from kproxy.wire.protocol import error_code, is_retriable
 
 _SLOW_FACTOR = 20
 _SLOW_MS = 50
+_MIDDLE_MS_MIN = 0.1
+"""Less is the time between two answers that came at once."""
 _PROXY_MS = 5
 _PAUSE_MS = 100
 _PERCENTILE_COUNT_MIN = 100
@@ -287,10 +290,15 @@ def _slow(data: ReportData) -> Iterator[Finding]:
                     Harm.LATENCY,
                     "slow",
                     f"One {row['api']} in a hundred{rest} takes {duration(tail)} or more, half of"
-                    f" them less than {duration(middle)}.",
+                    f" all less than {duration(max(middle, _MIDDLE_MS_MIN))}.",
                     *("show", *_terms(api=row["api"]), f"service_ms:{tail:.0f}.."),
                 )
-    own = (row for row in data.slowest if row["number"] not in _told(data, QUOTA, row.get("file")))
+    own = (
+        row
+        for row in data.slowest
+        if row["number"] not in _told(data, QUOTA, row.get("file"))
+        and not (data.stalls and _was_kproxy(data, row))
+    )
     if worst := next(own, None):
         topics = f" on {', '.join(worst['topics'][:3])}" if worst["topics"] else ""
         yield _finding(
@@ -301,6 +309,12 @@ def _slow(data: ReportData) -> Iterator[Finding]:
             f" the broker took {duration(worst['service_ms'])}.",
             row=worst,
         )
+
+
+def _was_kproxy(data: ReportData, row: Row) -> bool:
+    """Return whether kproxy itself stood still for most of the time of the broker in a row."""
+    from_ns = round(row["time"].timestamp() * 1e9)
+    return are_most_of(data.stalls, from_ns, from_ns + round(1e6 * row["service_ms"]))
 
 
 def _limits(row: Row) -> Limits:

@@ -175,4 +175,5 @@ class ReportReading:
         data = report_data(self.part, faults, paths, proved=proved)
         data.pictures = drawn
         data.notices += self._on_times
+        data.stalls = [span for each in every for span in each.findings.history.noted.stalls]
         return data

@@ -8,15 +8,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import attrs
 
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
+from kproxy.exchange.filter import matching
 from kproxy.exchange.words.wording import age, count, listed
-from kproxy.history.brokers import STALL_NS, WAITING_MAX
+from kproxy.history.brokers import STALL_NS, WAITING_MAX, Stall
 from kproxy.history.connections import LOGIN, MISTAKE, TLS, Failed
 from kproxy.history.events import DENIED
 from kproxy.history.history import History
@@ -30,6 +31,12 @@ from kproxy.units import format_bytes
 
 QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
 STALLED = "broker that stood still"
+_AT_ONCE_NS = 100_000_000
+"""Brokers that answer again within this time stood still together."""
+_SHARED = (
+    "They ended together: what they share stood still, as the network or a machine; or one waited"
+    " for another, as for its replica."
+)
 _ASKED_MIN = 3
 """Clients ask for metadata of a topic once or twice until a broker has made it."""
 _TOLD_MAX, _NUMBERS_MAX = 5, 1000
@@ -312,24 +319,58 @@ def _sentence(text: str) -> str:
 
 
 def stalled_brokers(history: History) -> Iterator[Finding]:
-    """Find the brokers that stood still."""
-    for node_id, stalls in history.brokers.stalls().items():
+    """Find the brokers that stood still, and those that did at once."""
+    for nodes, stalls in _stalled(history).items():
         longest = max(stalls, key=lambda stall: stall.length_ns)
         first, connections = longest.waiting[0], {each.connection for each in longest.waiting}
         waited = count(len(longest.waiting), "request")
         if len(longest.waiting) == WAITING_MAX:
             waited = f"{waited} or more"
         span = f"from {clock(longest.from_ns)} to {clock(longest.until_ns)}"
-        had_waited = f"{waited} that it then answered, on {len(connections)} connections"
+        it, names = "it", f"Broker {nodes[0]}"
+        if len(nodes) > 1:
+            it, names = "they", f"At once, brokers {listed(map(str, nodes), WAITING_MAX)}"
+        had_waited = f"{waited} that {it} then answered, on {len(connections)} connections"
         evidence = [f"{had_waited}, had waited, {named(first)} as the first of them."]
+        if len(nodes) > 1:
+            evidence.append(_SHARED)
         if len(stalls) > 1:
-            evidence.append(f"It stood still so {len(stalls)} times.")
-        text = f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}."
-        shown = "show", f"node_id:{node_id} broker_ms:{STALL_NS // 2_000_000}.."
+            evidence.append(f"{it.capitalize()} stood still so {len(stalls)} times.")
+        text = f"{names} answered nobody for {age(longest.length_ns / 1e6)}, {span}."
+        shown = (
+            "show",
+            f"{matching('node_id', *map(str, nodes))} broker_ms:{STALL_NS // 2_000_000}..",
+        )
         yield Finding(
             Harm.LATENCY, STALLED, text, (first.number,), shown_by=shown,
             evidence=tuple(evidence),
         )  # fmt: skip
+
+
+def _stalled(history: History) -> dict[tuple[int, ...], list[Stall]]:
+    """Return the stalls of each broker, and of those that answered again at the same moment."""
+    every = [(each, node) for node, stalls in history.broker_stalls().items() for each in stalls]
+    every.sort(key=lambda each: (each[0].until_ns, each[1]))
+    together: list[dict[int, Stall]] = []
+    for each, node in every:
+        before = [*together[-1].values()] if together else ()
+        if (
+            before
+            and each.until_ns - before[0].until_ns <= _AT_ONCE_NS
+            and node not in together[-1]
+        ):
+            together[-1][node] = each
+        else:
+            together.append({node: each})
+    found: dict[tuple[int, ...], list[Stall]] = {}
+    for by_node in together:
+        several = [*by_node.values()]
+        waiting = sorted(
+            chain(*(each.waiting for each in several)), key=lambda ref: ref.answered_ns
+        )
+        span = max(each.silent_from_ns for each in several), several[0].until_ns
+        found.setdefault(tuple(sorted(by_node)), []).append(Stall(*span, waiting))
+    return found
 
 
 def unreached_brokers(history: History) -> Iterator[Finding]:

@@ -105,12 +105,13 @@ class Finding:
     def command(self, given: Sequence[Path | str], names: Mapping[str, str] | None = None) -> str:
         """Return the command, as a shell takes it, that shows it; "" for none. In place of many
         files it has what the user gave; `names` are those of the recordings, by file."""
-        command, *terms = self.words or ("",)
+        command, *terms = [*self.words] or [""]
         files = self.files or given
-        found = {(names or {}).get(str(each), "") for each in files} - {""}
-        name = found.pop() if len(found) == 1 else ""
+        found = sorted({(names or {}).get(str(each), "") for each in files} - {""})
+        name = found[0] if len(found) == 1 else ""
         if len(files) > max(len(given), _FILES_MAX if name else 1):
-            files, terms = given, self._terms_in(name, terms) if name else terms
+            files = given
+            terms = self._terms_in(name, terms) if name else terms
         return shlex.join(["kproxy", command, *map(str, files), *terms]) if command else ""
 
     def _terms_in(self, name: str, terms: list[str]) -> list[str]:
