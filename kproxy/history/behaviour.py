@@ -15,7 +15,7 @@ recording is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import attrs
 
@@ -23,7 +23,7 @@ from kproxy.exchange import delivered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.merging import Spans, contains, joined
-from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.topic_records import TopicRecord, Unreadable
 from kproxy.history.events import events
 from kproxy.history.items import Gap, Item
 from kproxy.history.ref import Ref
@@ -152,13 +152,14 @@ class GroupUse:
 class Behaviour:
     """Collects what exchanges show."""
 
-    on_record: Callable[[str, TopicRecord], None] | None = None
-    """Called with each record that a broker took, or that consumers got, and the client; None: the
-    topics keep them."""
+    on_record: Callable[[str, TopicRecord | Unreadable], None] | None = None
+    """Called with each record that a broker took, or that consumers got, or what cannot be read of
+    them, and the client; None: the topics keep what can."""
     topics: dict[str, TopicUse] = attrs.Factory(dict)
     groups: dict[str, GroupUse] = attrs.Factory(dict)
     transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
     """Transactions by transactional id, in order."""
+    _unread: set[tuple[TopicPartition, int | None]] = attrs.field(factory=set, init=False)
     _followed: Transactions = attrs.field(factory=lambda: Transactions(_IDS_MAX), init=False)
 
     def add(self, item: Item) -> None:
@@ -247,6 +248,18 @@ class Behaviour:
                 topic.produced.append(Produced(client, record, transaction, at_ns))
             else:
                 self.on_record(client, record)
+        self._unreadable(exchange, taken)
+
+    def _unreadable(self, exchange: Exchange, taken: Collection[TopicPartition] = ()) -> None:
+        """Take what cannot be read: what a broker took, and what consumers got once."""
+        if self.on_record is None:
+            return
+        for each in exchange.records.unreadable:
+            where = TopicPartition(each.topic, each.partition)
+            is_new = where in taken if each.produced else (where, each.offset) not in self._unread
+            if is_new:
+                self._unread |= set() if each.produced else {(where, each.offset)}
+                self.on_record(exchange.client_id or "", each)
 
     def _fetch(self, exchange: Exchange) -> None:
         client, is_committed = (
@@ -263,3 +276,4 @@ class Behaviour:
                 topic.fetched.append((log, record))
             else:
                 self.on_record(client, record)
+        self._unreadable(exchange)

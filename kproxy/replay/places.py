@@ -14,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from kproxy.replay.differences import Meaning, common_prefix_length
-from kproxy.replay.ignored import IgnoredPart
+from kproxy.exchange.topic_records import TopicRecord
+from kproxy.replay.differences import Meaning, common_prefix_length, compared
+from kproxy.replay.ignored import Ignored, IgnoredPart
 from kproxy.replay.kinds import Kind
+from kproxy.replay.unreadable import UnreadableBatch
 from kproxy.wire.payloads.json_paths import objects_of
 from kproxy.wire.payloads.meaning import Decoded
+from kproxy.wire.payloads.schemas import Schemas
 from kproxy.wire.protocol.record_batch import Record
 
 Place = tuple[str, str]
@@ -30,6 +33,15 @@ _PLACES_MAX = 10_000
 _COMPARED_MAX = 200_000
 """Pairs of records that are compared."""
 _ABSENT = object()
+
+
+def places_in(
+    record: Record | TopicRecord, topic: str, ignored: Ignored, schemas: Schemas | None
+) -> Places:
+    """Return the contents of a record by their places, without what is ignored."""
+    if isinstance(record, UnreadableBatch):
+        return {("value", ""): record.value, ("key", ""): None}
+    return places_of(*compared(record, topic, ignored, schemas))
 
 
 def places_of(record: Record, meanings: Mapping[str, Meaning]) -> Places:

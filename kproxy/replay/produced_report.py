@@ -25,7 +25,7 @@ from kproxy.replay.differences import (
 )
 from kproxy.replay.kinds import kind_of
 from kproxy.replay.loaded import Other
-from kproxy.replay.places import Places, pairs, part_of, places_of
+from kproxy.replay.places import Places, pairs, part_of, places_in, places_of
 from kproxy.replay.produced import (
     Expected,
     Outcome,
@@ -104,7 +104,10 @@ def _places(check: ProduceCheck, left: Iterable[Expected]) -> list[Places]:
     for each in left:
         if each.places is None:
             ids = {("", part.word): one for part, one in identities(each.recorded_varying)}
-            each.places = {**_places_of(check, each.topic, each.record), **ids}
+            each.places = {
+                **places_in(each.record, each.topic.name, check.ignored, check.loaded.schemas),
+                **ids,
+            }
     return [each.places or {} for each in left]
 
 
@@ -113,13 +116,11 @@ def _places_now(check: ProduceCheck, topic: Topic, record: Record) -> Places:
     recording, as far as another record tells: that of the same ids is the nearest."""
     (_, varying), known = check.ignored.read(record, topic.name), check.recorded_identities
     ids = {("", part.word): known[one] for part, one in identities(varying) if one in known}
-    return {**_places_of(check, topic, record), **ids}
+    return {**_places_in(check, topic, record), **ids}
 
 
-def _places_of(check: ProduceCheck, topic: Topic, record: Record) -> Places:
-    if isinstance(record, UnreadableBatch):
-        return {("value", ""): record.value, ("key", ""): None}
-    return places_of(*compared(record, topic.name, check.ignored, check.loaded.schemas))
+def _places_in(check: ProduceCheck, topic: Topic, record: Record) -> Places:
+    return places_in(record, topic.name, check.ignored, check.loaded.schemas)
 
 
 def report_unproduced(check: ProduceCheck, report: Report, reads_all: bool = True) -> None:

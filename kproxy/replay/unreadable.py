@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import attrs
 
 from kproxy.exchange.words.wording import count
-from kproxy.replay.stored_batch import MAGIC_AT, MAGIC_MAX, NO_BATCH
+from kproxy.replay.stored_batch import MAGIC_AT, MAGIC_MAX, NO_BATCH, pieces
 from kproxy.wire.protocol import ProtocolError
 from kproxy.wire.protocol.compression import RECORDS_MAX
 from kproxy.wire.protocol.record_batch import (
@@ -98,3 +98,8 @@ def compared(batch: Batch) -> bytes:
     header = BATCH_HEADER if magic == MAGIC_MAX else MESSAGE_HEADERS[magic]
     counts = batch.last_offset_delta, batch.record_count or 0
     return _COMPARED.pack(magic, batch.attributes & ~_VOLATILE, *counts) + raw[header.size :]
+
+
+def comparable(data: bytes) -> bytes:
+    """Return the bytes of batches without what is volatile in their headers."""
+    return b"".join(map(compared, pieces(data)))

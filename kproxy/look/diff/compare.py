@@ -27,7 +27,7 @@ from kproxy.exchange.counts import Counts, Tally
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.merging import contains, joined
-from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.topic_records import TopicRecord, Unreadable
 from kproxy.exchange.varying import BY_CHANCE
 from kproxy.exchange.words.wording import duration
 from kproxy.history.behaviour import Behaviour
@@ -64,6 +64,7 @@ _SETTINGS = {
 """API → the fields of its request that a client's configuration sets. Of Metadata, where topics are
 named: a client that only looks for brokers first, or does not, creates none."""
 _UNSET = (None, "", -1)
+_SECOND_NS = 1_000_000_000
 
 
 @attrs.define(eq=False)
@@ -79,6 +80,8 @@ class ComparedRecording:
     """Client, API, and setting → its values."""
     _counts: Counts = attrs.field(factory=Counts, init=False)
     """Durations by API."""
+    seconds: dict[str, tuple[int, int]] = attrs.field(factory=dict, init=False)
+    """API → the last second in which it was asked, and how many there were."""
 
     def add(self, item: Item) -> None:
         """Take the next item of the recording."""
@@ -88,6 +91,9 @@ class ComparedRecording:
         self._counts.add(item, ("", item.number), reads_bodies=False)
         client, api = client_text(item.client_id), item.api or "?"
         self._apis.setdefault(client, {}).setdefault(api, set()).add(item.row.api_version)
+        second, (last, many) = item.time_ns // _SECOND_NS, self.seconds.get(api, (0, 0))
+        if second > last:
+            self.seconds[api] = second, many + 1
         for name, value in _settings(item):
             self._settings.setdefault((client, api, name), set()).add(str(value))
 
@@ -116,7 +122,7 @@ class ComparedRecording:
                 values = values - {"none"} or values if name == "compression" else values
                 yield Fact(f"client {client}, {api} {name}", name, ", ".join(sorted(values)))
 
-    def wrote(self, record: TopicRecord) -> bool:
+    def wrote(self, record: TopicRecord | Unreadable) -> bool:
         """Return whether a record that consumers got was produced in the recording."""
         written = self.meaning.behaviour.topic(record.topic).written
         logs = (spans for (_, partition), spans in written.items() if partition == record.partition)
@@ -175,7 +181,7 @@ def compare(
         if aspect not in ("records", "order", "consumed", "latency"):
             of_aspect = changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
             found += chain.from_iterable(map(_by_field, of_aspect))
-    found += _latencies(first.latencies, second.latencies, latency_factor)
+    found += _latencies(first, second, latency_factor)
     order = {aspect: at for at, aspect in enumerate(ASPECTS)}
     return sorted((each for each in found if each.aspect in aspects), key=lambda d: order[d.aspect])
 
@@ -210,20 +216,24 @@ def _take(
     sides: dict[int, ComparedRecording],
     side: int,
     client: str,
-    record: TopicRecord,
+    record: TopicRecord | Unreadable,
 ) -> None:
     sides[side].record_count += 1
     unmatched.add(side, client, record)
 
 
 def _latencies(
-    before: dict[str | None, Tally], after: dict[str | None, Tally], factor: float
+    before: ComparedRecording, after: ComparedRecording, factor: float
 ) -> Iterator[Difference]:
-    for api in sorted(before.keys() & after.keys(), key=str):
-        old, new = before[api].broker, after[api].broker
-        if min(old.count, new.count) < ENOUGH:
+    """Yield the latencies that differ. What is asked in the same second is slow together: no more
+    exchanges than seconds count as measured by themselves."""
+    for api in sorted(before.latencies.keys() & after.latencies.keys(), key=str):
+        sides = (before, before.latencies[api].broker), (after, after.latencies[api].broker)
+        if min(times.count for _, times in sides) < ENOUGH:
             continue
-        row = latency_of(new.counts, old.counts)
+        (_, old), (_, new) = sides
+        part = min(each.seconds[str(api)][1] / times.count for each, times in sides)
+        row = latency_of(new.counts, old.counts, min(1.0, part))
         if (name := worst(row, factor)) is not None:
             then, now = (
                 ", ".join(f"{each} {duration(row[prefix + each])}" for each in PERCENTILES)

@@ -18,28 +18,29 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import attrs
 
-from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.topic_records import TopicRecord, Unreadable
 from kproxy.exchange.words.wording import count
 from kproxy.look.lines import meaning_text
 from kproxy.replay.compared import Difference
-from kproxy.replay.differences import common_prefix_length, compared, differences, short, text_of
+from kproxy.replay.differences import compared, differences, short, text_of
 from kproxy.replay.facts import client_text
 from kproxy.replay.ignored import Ignored
+from kproxy.replay.places import Places, pairs, places_in
+from kproxy.replay.unreadable import comparable
 
 SAMPLE_BYTES_MAX = 64 << 20
 """Memory for the records that may be shown."""
-_NEAR = 20
-"""Among so many of the next records of the other side, the closest one is looked for."""
 _RECORD_BYTES = 500
 """The memory of a record, apart from its content."""
 
 BEFORE, AFTER = -1, 1
-Wrote = Callable[[TopicRecord], bool]
+_Written = TopicRecord | Unreadable
+Wrote = Callable[[TopicRecord | Unreadable], bool]
 """Returns whether a side has produced a record itself."""
 
 
@@ -84,28 +85,35 @@ class UnmatchedRecords:
     _room_bytes: int = SAMPLE_BYTES_MAX
     _counts: dict[tuple[Scope, int], int] = attrs.field(factory=dict, init=False)
     """Scope and digest → how many more the second side has."""
-    _samples: dict[tuple[Scope, int], TopicRecord] = attrs.field(factory=dict, init=False)
+    _samples: dict[tuple[Scope, int], _Written] = attrs.field(factory=dict, init=False)
     _orders: dict[tuple[Scope, bytes], _KeyOrder] = attrs.field(factory=dict, init=False)
 
-    def add(self, side: int, client: str, record: TopicRecord) -> None:
-        """Take a record that a client produced, or that the first client got."""
-        digest = hash(meaning_text.record(record, self.ignored))
-        partition = (
-            record.partition if self.ignored.compares_partition(record, record.topic) else None
-        )
+    def add(self, side: int, client: str, record: _Written) -> None:
+        """Take a record that a client produced, or that the first client got, or a batch that
+        cannot be read."""
+        digest = hash(self._content(record))
+        partition = record.partition if self._is_placed(record) else None
         if not record.produced:
             self._count(side, (Scope(record.topic, None, None), digest), record)
             return
         scope = Scope(record.topic, client_text(client), partition)
         self._count(side, (scope, digest), record)
-        if record.key is not None:
+        if isinstance(record, TopicRecord) and record.key is not None:
             order = self._orders.setdefault((scope, record.key), _KeyOrder())
             if order.take(side, digest):
                 del self._orders[scope, record.key]
 
-    def _count(self, side: int, key: tuple[Scope, int], record: TopicRecord) -> None:
+    def _content(self, record: _Written) -> Any:
+        if isinstance(record, Unreadable):
+            return comparable(record.data)
+        if record.meaning("value") is None and record.meaning("key") is None:
+            return self.ignored.content(record, record.topic)
+        return meaning_text.record(record, self.ignored)
+
+    def _count(self, side: int, key: tuple[Scope, int], record: _Written) -> None:
         found = self._counts.get(key, 0) + side
-        size = _RECORD_BYTES + sys.getsizeof(record.value) + sys.getsizeof(record.key)
+        data = (record.data,) if isinstance(record, Unreadable) else (record.key, record.value)
+        size = _RECORD_BYTES + sum(map(sys.getsizeof, data))
         if found:
             self._counts[key] = found
             if key not in self._samples and self._room_bytes > 0:
@@ -121,13 +129,15 @@ class UnmatchedRecords:
     def differences(self, wrote: dict[int, Wrote]) -> Iterator[Difference]:
         """Yield the differences; `wrote` says of each side whether it has produced a record that
         consumers got, or found it there."""
-        sides: dict[tuple[str, str, str], dict[int, list[TopicRecord | None]]] = {}
+        sides: dict[tuple[str, str, str], dict[int, list[_Written | None]]] = {}
         for (scope, digest), number in self._unexplained():
             side = AFTER if number > 0 else BEFORE
             record = self._samples.get((scope, digest))
             aspect, by = "records", f"produced by {scope.client}"
             if scope.client is None:
                 is_own = record is None or wrote[side](record)
+                if is_own and isinstance(record, Unreadable):
+                    continue  # it is compared as it was produced; no consumer makes more of it
                 aspect, by = ("consumed", "consumed") if is_own else ("records", "there before")
             found = sides.setdefault((aspect, scope.topic, by), {BEFORE: [], AFTER: []})
             found[side] += [record] * abs(number)
@@ -154,25 +164,33 @@ class UnmatchedRecords:
                 yield (scope, digest), number
 
     def _of_topic(
-        self, before: list[TopicRecord | None], after: list[TopicRecord | None]
+        self, before: list[_Written | None], after: list[_Written | None]
     ) -> Iterator[Difference]:
         """Yield what is missing of the first side, added by the second, and changed."""
         old, new = (sorted(filter(None, each), key=_place) for each in (before, after))
-        lacking: list[TopicRecord] = []
+        then, now = (list(map(self._places, each)) for each in (old, new))
+        found = {there: here for here, there in pairs(now, then).items()}
+        for there, here in sorted(found.items()):
+            yield from self._changed(old[there], new[here])
         for at, one in enumerate(old):
-            other = _closest(one, new)
-            if other is not None and _closest(other, old[at : at + _NEAR]) is one:
-                new.remove(other)
-                yield from self._changed(one, other)
-            else:
-                lacking.append(one)
-        yield from (Difference("", "", self._text(each), None) for each in lacking)
-        yield from (Difference("", "", None, self._text(each)) for each in new)
+            if at not in found:
+                yield Difference("", "", self._text(one), None)
+        paired = set(found.values())
+        for at, one in enumerate(new):
+            if at not in paired:
+                yield Difference("", "", None, self._text(one))
         lost, more = (_unkept(each.count(None)) for each in (before, after))
         if lost or more:
             yield Difference("", "", lost, more)
 
-    def _changed(self, before: TopicRecord, after: TopicRecord) -> Iterator[Difference]:
+    def _places(self, record: _Written) -> Places:
+        if isinstance(record, Unreadable):
+            return {("batch", ""): (record.partition, record.data)}
+        return places_in(record, record.topic, self.ignored, record.schemas)
+
+    def _changed(self, before: _Written, after: _Written) -> Iterator[Difference]:
+        if isinstance(before, Unreadable) or isinstance(after, Unreadable):
+            return  # they are of no pair
         (old, of_old), (new, of_new) = (
             compared(each, each.topic, self.ignored, each.schemas) for each in (before, after)
         )
@@ -185,32 +203,20 @@ class UnmatchedRecords:
         for part, now, then in differences(new, old, of_new, of_old):
             yield Difference("", "", then, now, f"{part}{of}")
 
-    def _text(self, record: TopicRecord) -> str:
-        where = (
-            f"[{record.partition}] "
-            if self.ignored.compares_partition(record, record.topic)
-            else ""
-        )
+    def _text(self, record: _Written) -> str:
+        where = f"[{record.partition}] " if self._is_placed(record) else ""
+        if isinstance(record, Unreadable):
+            return f"{where}{record.damage}: {meaning_text.data_text(comparable(record.data))}"
         return f"{where}{meaning_text.record(record, self.ignored)}"
+
+    def _is_placed(self, record: _Written) -> bool:
+        is_readable = isinstance(record, TopicRecord)
+        return not is_readable or self.ignored.compares_partition(record, record.topic)
 
 
 def _unkept(number: int) -> str | None:
     return f"{count(number, 'record')} more, which were not kept" if number else None
 
 
-def _place(record: TopicRecord) -> tuple[int, int]:
+def _place(record: _Written) -> tuple[int, int]:
     return record.partition, -1 if record.offset is None else record.offset
-
-
-def _closest(one: TopicRecord, among: Sequence[TopicRecord]) -> TopicRecord | None:
-    """Return the record with the same key or value that is most alike; None without any."""
-    near = (each for each in among[:_NEAR] if each.key == one.key or each.value == one.value)
-    return max(near, key=lambda each: _likeness(one, each), default=None)
-
-
-def _likeness(one: TopicRecord, other: TopicRecord) -> tuple[int, int, int]:
-    return (
-        2 * (other.key == one.key) + 2 * (other.value == one.value),
-        (other.headers == one.headers) + (other.partition == one.partition),
-        common_prefix_length(other.value or b"", one.value or b""),
-    )

@@ -33,10 +33,10 @@ def record(one: TopicRecord, ignored: Ignored) -> str:
     if ignored.parts:
         ignored = attrs.evolve(ignored, schemas=one.schemas)
     content = ignored.content(one, one.topic)
-    given = [f"{name}={_text(data)}" for name, data in content.headers]
+    given = [f"{name}={data_text(data)}" for name, data in content.headers]
     value = _part(one, "value", content.value)
     if content.decoded_as:
-        value = f"{_text(content.value)} ({content.decoded_as})"
+        value = f"{data_text(content.value)} ({content.decoded_as})"
     key = _part(one, "key", content.key)
     text = value if content.key is None else f"{key} → {value}"
     return f"{text}  ({', '.join(given)})" if given else text
@@ -45,14 +45,14 @@ def record(one: TopicRecord, ignored: Ignored) -> str:
 def _part(one: TopicRecord, part: str, data: bytes | None) -> str:
     match one.meaning(part):
         case Decoded(value, by):
-            return f"{_text(shown_json(value).encode())} ({schema_name(by)})"
+            return f"{data_text(shown_json(value).encode())} ({schema_name(by)})"
         case Undecoded(why):
-            return f"{_text(data)} ({why})"
+            return f"{data_text(data)} ({why})"
         case None:
-            return _text(data)
+            return data_text(data)
 
 
-def _text(data: bytes | None) -> str:
+def data_text(data: bytes | None) -> str:
     """Return bytes as text, or as hex where they are no UTF-8; long ones cut, with a digest."""
     if data is None:
         return "null"

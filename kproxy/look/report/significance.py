@@ -57,11 +57,13 @@ def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
     return round((hits / count - other_hits / other_count) / spread, 1) if spread else 0.0
 
 
-def latency_of(new: BucketCounts, old: BucketCounts) -> dict[str, Any]:
-    """Return all percentiles of two histograms, their ratios, and their significance."""
+def latency_of(new: BucketCounts, old: BucketCounts, independent: float = 1.0) -> dict[str, Any]:
+    """Return all percentiles of two histograms, their ratios, and their significance, if a part of
+    the values is `independent` of the others."""
     row: dict[str, Any] = {}
     for name in PERCENTILES:
         row |= difference(new, old, name)
+        row[f"{name}_sigma"] = round(row[f"{name}_sigma"] * math.sqrt(independent), 1)
     return row
 
 

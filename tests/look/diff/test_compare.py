@@ -36,12 +36,12 @@ from tests.versions import ALL
 
 
 def produced(app: list[Step]) -> dict[tuple[int, str], list[Value]]:
-    """The values of each key of a partition, in order, in batches that can be read."""
+    """The values of each key of a partition, in order; what cannot be read is told by partition."""
     found: dict[tuple[int, str], list[Value]] = {}
     for step in app:
         for value in step.values if isinstance(step, Write) else ():
-            if value[2] != UNREAD:
-                found.setdefault(value[:2], []).append(value)
+            name = f"[{value[0]}] " if value[2] == UNREAD else value[1]
+            found.setdefault((value[0], name), []).append(value)
     return found
 
 
