@@ -216,7 +216,10 @@ async def serve(
         tasks.append(partial(discovering, clock=clock, log=log))
         reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
         reloading = Reloading(
-            secure, *reading, lambda: pump.draining, lambda: pump.perform(cluster.probe_anew(clock()))
+            secure,
+            *reading,
+            lambda: pump.draining,
+            lambda: pump.perform(cluster.probe_anew(clock())),
         )
         running = Running(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
