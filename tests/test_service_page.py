@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from kproxy.commands.parser import command_parser
 from kproxy.units import parse_bytes
 from tests.bed.pages import MANUAL_PAGES
 from tests.bed.proxies import KPROXY
+from tests.bed.waiting import until
+from tests.net.test_service import service
 
 PAGES = {page.name: page for page in MANUAL_PAGES}
 MIB = 1 << 20
@@ -96,6 +101,34 @@ def test_the_bounds_of_the_sidecar_hold(pod: dict[str, Any]) -> None:
     memory = kubernetes_bytes(sidecar["resources"]["limits"]["memory"])
     assert memory >= KPROXY_ALONE_BYTES + options.backlog_bytes_max + options.held_bytes_max
     assert kubernetes_bytes(sidecar["resources"]["requests"]["memory"]) <= memory
+
+
+def test_the_sidecar_answers_its_probes_and_ends_in_time(
+    pod: dict[str, Any], mock_brokers: str, tmp_path: Path
+) -> None:
+    (sidecar,) = pod["initContainers"]
+    given = [re.sub(r"(0\.0\.0\.0|127\.0\.0\.1):\d+$", r"\1:0", each) for each in sidecar["args"]]
+    given = [each.replace("kafka:9092", mock_brokers) for each in given]
+    home = {"HOME": "/proc", "KPROXY_CONTROL_TOKEN": "t"}
+    with service(tmp_path, *given, cwd=tmp_path, **home) as kproxy:
+
+        def asked(probe: str) -> int | None:
+            found = re.search(r"health: (http://\S+)/readyz", kproxy.log_path.read_text())
+            with contextlib.suppress(OSError):
+                url = (found[1] if found else "") + sidecar[probe]["httpGet"]["path"]
+                return found and urllib.request.urlopen(url, timeout=5).status
+            return None
+
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            until(lambda probe=probe: asked(probe) == 200, probe, sidecar_starts_s(sidecar))
+        ends = time.monotonic()
+    assert time.monotonic() - ends < pod.get("terminationGracePeriodSeconds", 30)
+    assert [*(tmp_path / "recordings" / "captures").glob("*.mcap")], "below what is mounted"
+
+
+def sidecar_starts_s(sidecar: dict[str, Any]) -> int:
+    """How long it may take to start, in seconds."""
+    return sidecar["startupProbe"]["periodSeconds"] * sidecar["startupProbe"]["failureThreshold"]
 
 
 def kubernetes_bytes(text: str) -> int:

@@ -52,6 +52,8 @@ class Reloading:
     """None: there is no file of a client."""
     is_ending: Callable[[], bool] = lambda: False
     """Returns whether the end has begun, which a service manager was told."""
+    probe_anew: Callable[[], None] = lambda: None
+    """Finds out at once who can be reached with what was loaded."""
     _read: Sequence[Rule] = attrs.field(init=False)
     """The rules that files had last."""
     _reloading: trio.Semaphore = attrs.field(factory=partial(trio.Semaphore, 1), init=False)
@@ -62,12 +64,15 @@ class Reloading:
     async def reload(self) -> None:
         """Load all again."""
         async with self._reloading:
+            if self.is_ending():
+                return
             notify_reloading()
             if not self.secure.sources and self.read_rules is None and self.read_client is None:
                 self.log("SIGHUP: there are no TLS files and no files of rules to load again")
             if self.read_client is not None:
                 await self._reload("properties", self.read_client, self._use_client)
             await self.secure.reload()
+            self.probe_anew()
             if self.read_rules is not None:
                 await self._reload("fault rules", self.read_rules, self._use_rules)
             if not self.is_ending():

@@ -114,6 +114,8 @@ async def replay(
             ready(address)
 
         ruled = (operation.rules, operation.read_rules) if operation else (Rules(), None)
-        reload = Reloading(secure, *ruled, recorder.note, clock, log).reload
+        reload = Reloading(
+            secure, *ruled, recorder.note, clock, log, is_ending=lambda: pump.draining
+        ).reload
         running = Running(pump, recorder, bootstrap, log, signals, stop, tasks=tasks, reload=reload)
         await run(running, begin)

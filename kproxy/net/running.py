@@ -156,7 +156,7 @@ async def _end_at_signals(
                     running.schemas.give_up()
                 end_now()
                 continue
-            signalled = True
+            signalled = pump.draining = True
             notify("STOPPING=1")
             if pump.busy:
                 again = "; press Ctrl-C again to end at once" if number == signal.SIGINT else ""
@@ -167,6 +167,7 @@ async def _end_at_signals(
 
 async def _end_at_stop(running: Running, stop: trio.Event, completing: trio.CancelScope) -> None:
     await stop.wait()
+    running.pump.draining = True
     notify("STOPPING=1")
     _allow(completing, running.drain_seconds + _COMPLETE_SECONDS)
     await running.pump.drain(running.drain_seconds)

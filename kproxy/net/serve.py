@@ -215,7 +215,12 @@ async def serve(
         discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
         tasks.append(partial(discovering, clock=clock, log=log))
         reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
-        reloading = Reloading(secure, *reading, lambda: pump.draining)
+        reloading = Reloading(
+            secure,
+            *reading,
+            lambda: pump.draining,
+            lambda: pump.perform(cluster.probe_anew(clock())),
+        )
         running = Running(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
             reloading.reload,

@@ -89,6 +89,8 @@ class Down:
     """Node id → the time of its next probe, once there was one; not of nodes that are used."""
     _probing: set[int | None] = attrs.field(factory=set, init=False)
     """The nodes that do not refuse and of which a probe is under way."""
+    _outdated: set[int | None] = attrs.field(factory=set, init=False)
+    """Those of them whose result says nothing of what kproxy has now."""
     _outages: dict[int | None, _Outage | None] = attrs.field(factory=dict, init=False)
     """Node id (None: bootstrap) → its outage; None: it answers."""
     _refusing: dict[int, _Refusing] = attrs.field(factory=dict, init=False)
@@ -207,7 +209,8 @@ class Down:
             if node_id not in self._probing:  # a connection has shown more meanwhile
                 return []
             self._probing.discard(node_id)
-            if has_moved:
+            if has_moved or node_id in self._outdated:
+                self._outdated.discard(node_id)
                 self._due_ns.pop(node_id, None)
                 return []
             if login_failed:
@@ -224,6 +227,13 @@ class Down:
             return self.answered(node_id, now)
         refusing.probe_ns = now + _probe_interval_ns(refusing, now)
         return []
+
+    def probe_anew(self, now: int) -> None:
+        """Probe all that are not used at once: kproxy has other credentials, or trusts others."""
+        self._due_ns.clear()
+        self._outdated = {*self._probing}
+        if self._next_round_ns is not None:
+            self._next_round_ns = now
 
     def forget(self, node_ids: Iterable[int]) -> None:
         """Forget nodes that have lost their listener."""

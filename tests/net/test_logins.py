@@ -162,6 +162,19 @@ async def test_credentials_are_read_again(monkeypatch: pytest.MonkeyPatch) -> No
                     await trio.sleep(0.01)
 
 
+async def test_it_is_ready_as_soon_as_other_credentials_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "_has_terminal", lambda: False)
+    found = [(None, attrs.evolve(PLAIN, password="new"))]
+    login = {"health": ("127.0.0.1", 0), "credentials": PLAIN, "read_client": found.pop}
+    async with proxied(Broker(token="new"), **login) as proxy:
+        where = address(proxy, "health")
+        await until(where, 503, listening=True, broker=False)
+        signal.raise_signal(signal.SIGHUP)
+        await until(where, 200, listening=True, broker=True)  # and not after 30 s
+
+
 @pytest.mark.parametrize(
     ("mechanism", "tls", "warned"),
     [

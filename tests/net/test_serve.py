@@ -18,12 +18,12 @@ import trio
 
 from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
-from kproxy.net import replaying, serve
+from kproxy.net import reloading, replaying, running, serve, service_manager
 from kproxy.net.serve import RunSummary
 from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Action
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.faults import Rules
+from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
 from kproxy.recording import entries, read, verify
 from kproxy.wire.protocol import decode_response, messages
@@ -256,11 +256,14 @@ async def test_a_replaying_broker_whose_control_address_is_open_to_all_is_refuse
         await replaying.replay(None, "127.0.0.1", 0, None, print, print, operation=operation)
 
 
-async def test_a_replaying_broker_is_named_by_its_advertised_host() -> None:
-    class Starting(Answerer):
-        def start(self, now: int) -> list[Action]:
-            return []
+class Starting(Answerer):
+    """A machine that listens at once."""
 
+    def start(self, now: int) -> list[Action]:
+        return []
+
+
+async def test_a_replaying_broker_is_named_by_its_advertised_host() -> None:
     stop, named = trio.Event(), []
 
     def ready(address: str) -> None:
@@ -269,3 +272,36 @@ async def test_a_replaying_broker_is_named_by_its_advertised_host() -> None:
 
     await replaying.replay(Starting(b""), "127.0.0.1", 0, "kproxy.test", ready, print, stop)
     assert named[0].startswith("kproxy.test:")
+
+
+async def test_nobody_is_told_that_a_replay_is_ready_when_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files are read while the end begins."""
+    said: list[str] = []
+    ends, has_read = threading.Event(), threading.Event()
+
+    def read_rules() -> list[Rule]:
+        ends.wait(10)
+        has_read.set()
+        return []
+
+    def notify(state: str) -> None:
+        said.append(state.partition("\n")[0])
+        if state == "STOPPING=1":
+            ends.set()
+            has_read.wait(2)
+
+    for module in (running, reloading, service_manager):
+        monkeypatch.setattr(module, "notify", notify)
+    monkeypatch.setattr(running, "_has_terminal", lambda: False)
+
+    def ready(address: str) -> None:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+
+    operation = replaying.ReplayOperation(
+        None, None, Starting(b""), Rules(), health=("127.0.0.1", 0), read_rules=read_rules
+    )
+    await replaying.replay(Starting(b""), "127.0.0.1", 0, None, ready, print, operation=operation)
+    assert said in (["READY=1", "RELOADING=1", "STOPPING=1"], ["READY=1", "STOPPING=1"])

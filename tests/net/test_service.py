@@ -52,7 +52,9 @@ class Service:
 
 
 @contextlib.contextmanager
-def service(folder: Path, *options: str, **environment: str) -> Iterator[Service]:
+def service(
+    folder: Path, *options: str, cwd: Path | None = None, **environment: str
+) -> Iterator[Service]:
     """Run `kproxy run`, which must end well at SIGTERM."""
     log = folder / "log"
     with log.open("w") as err:
@@ -62,6 +64,7 @@ def service(folder: Path, *options: str, **environment: str) -> Iterator[Service
             stderr=err,
             text=True,
             start_new_session=True,
+            cwd=cwd,
             env=os.environ | environment,
         )
     assert process.stdout
