@@ -29,7 +29,7 @@ CLIENTS = frozenset(
     )
 )
 """The APIs that are sent: those of producers and consumers. With them go all that only read."""
-_READS = ("Describe", "List")
+_READS = ("Describe", "List", "Metadata")
 _GROUP_READS = ("ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe")
 
 NEVER = {
@@ -69,9 +69,15 @@ class Answers(enum.Enum):
 
 
 @functools.cache
+def is_read(api: str) -> bool:
+    """Return whether an API tells how the cluster is, and nothing else."""
+    return api.startswith(_READS) or api in _GROUP_READS
+
+
+@functools.cache
 def is_admin(api: str) -> bool:
     """Return whether an API changes a cluster for others than the client."""
-    return not (api in CLIENTS or api.startswith(_READS) or api in _GROUP_READS)
+    return not (api in CLIENTS or is_read(api))
 
 
 def why_left_out(exchange: Exchange, allow_admin: bool) -> str:
