@@ -49,10 +49,12 @@ class MadeUp:
         """Go on until copies are done, or nothing happens any more."""
         sender = self.sender
         sender.wake(sender.now_ns or MS)
-        while not all(copy.is_done for copy in copies) or sender.outputs:
+        while True:
             outputs, sender.outputs = sender.outputs, []
             for each in outputs:
                 self._carry_out(each)
+            if all(copy.is_done for copy in copies):
+                return
             at_ns = sender.timers.next
             if self._events and (at_ns is None or self._events[0][0] <= at_ns):
                 now_ns, _, event = heapq.heappop(self._events)
