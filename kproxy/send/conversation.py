@@ -28,7 +28,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.proxy import redact
-from kproxy.send import compared, target, transactions
+from kproxy.send import compared, forms, target, transactions
 from kproxy.send.apis import is_admin, is_read, why_left_out
 from kproxy.send.compared import Deviation, Fetched
 from kproxy.send.fetching import RecordedFetchSession
@@ -46,7 +46,7 @@ from kproxy.send.sender import (
 from kproxy.send.substitution import Renaming, Substitution, Where, name_topics
 from kproxy.send.target import CannotBeSent
 from kproxy.send.transactions import ImplicitTransactions
-from kproxy.wire.protocol import ProtocolError, api_key, codec, is_retriable
+from kproxy.wire.protocol import ProtocolError, api_key, codec, codes, is_retriable
 
 _PRODUCE, _LIST_OFFSETS, _SHARE_FETCH = 0, 2, 78
 _METADATA_CREATES_NOTHING = 4
@@ -325,6 +325,7 @@ class SentConversation:
             body = call.request = codec.decode_request_body(exchange.request_frame or b"")
         except ProtocolError as error:
             raise CannotBeSent(str(error)) from None
+        forms.complete(body, exchange.api_version or 0)
         if exchange.api_key == codec.FETCH:
             call.client.session.complete(body)
             if not self._settings.factor and not call.blocks_others:
@@ -455,10 +456,14 @@ class SentConversation:
     # ---- again
 
     def _should_retry(self, call: _SentCall, new: Any) -> bool:
-        recorded = call.exchange.response
+        recorded, cluster = call.exchange.response, self._sender.cluster
         if recorded is None:
             return False
-        if compared.is_to_be_sent_again(recorded, new):
+        if call.api == "JoinGroup" and new.error_code == codes.MEMBER_ID_REQUIRED:
+            if recorded.error_code != new.error_code:  # from v4 on members join twice
+                call.request.member_id = new.member_id
+                return True
+        if compared.is_to_be_sent_again(recorded, new, cluster.lacks, cluster.names):
             why_again = call.api, frozenset(compared.errors(new))
             if self._sender.now_ns - call.began_ns < PASSES_NS:
                 return why_again not in self._given_up
@@ -479,7 +484,8 @@ class SentConversation:
         for where, each in call.fetched.items():
             each.take(here.get((renaming.topic(where[0]), where[1]), []))
             is_complete = each.is_complete(offsets.get(where) or compared.AS_RECORDED)
-            lacks = lacks or not (is_complete or where in self._without_records)
+            is_waited_for = where not in self._without_records and not self._is_lacking(where)
+            lacks = lacks or (is_waited_for and not is_complete)
         if not lacks:
             return False
         may_come = self._producing or self._position_ns <= call.exchange.completed_ns
@@ -515,7 +521,7 @@ class SentConversation:
 
     def _compared(self, call: _SentCall, new: Any) -> Iterator[Deviation]:
         """Learn from a pair of responses, and compare them."""
-        exchange, api = call.exchange, call.api
+        exchange, api, cluster = call.exchange, call.api, self._sender.cluster
         recorded, names = exchange.response, exchange.topic_names
         if recorded is None:
             return
@@ -526,6 +532,8 @@ class SentConversation:
             return
         if api in ("Produce", "Fetch") and not (compared.errors(recorded) | compared.errors(new)):
             for where, each in (call.fetched or {}).items():
+                if self._is_lacking(where):
+                    continue
                 offsets = self.substitution.offsets.get(where) or compared.AS_RECORDED
                 if not each.is_complete(offsets):
                     self._without_records.add(where)
@@ -534,9 +542,13 @@ class SentConversation:
         kind = exchange.api_key or 0, exchange.api_version or 0
         expected = _body(exchange.response_frame or b"", *kind)  # which was decoded before
         self.substitution.translate(expected, names)
-        name_topics(new, self._sender.cluster.names)
-        version = min(call.version, exchange.api_version or 0)
-        yield from compared.differences(exchange, expected, new, version)
+        name_topics(new, cluster.names)
+        both = call.version, exchange.api_version or 0
+        version = max(both) if type(new).__name__ in forms.LISTS else min(both)
+        yield from compared.differences(exchange, expected, new, version, cluster.lacks)
+
+    def _is_lacking(self, where: Where) -> bool:
+        return self._sender.cluster.lacks((self.substitution.renaming.topic(where[0]), where[1]))
 
     def _learn_offsets(self, exchange: Exchange, new: Any) -> None:
         here = compared.offsets(new, self._sender.cluster.names)
@@ -557,7 +569,9 @@ def _body(response: bytes, key: int, version: int) -> Any:
     """
     if redact.is_sensitive(key):
         response = redact.redact(response, Side.BROKER, key, version) or response
-    return codec.decode_response_body(response, key, version)[0]
+    body = codec.decode_response_body(response, key, version)[0]
+    forms.complete(body, version)
+    return body
 
 
 def _answered_ns(exchange: Exchange) -> int:
