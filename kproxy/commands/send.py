@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -151,6 +152,10 @@ def run(options: argparse.Namespace) -> int:
             print(line)
     if sent.ended:
         return fail(f"kproxy send: {ended(sent, total)}", 1 if sent.requests else 2)
+    renamed = options.inputs or sent.is_load or options.topic_prefix or options.group_prefix
+    if options.record and len(options.files) == 1 and not renamed:
+        again = "kproxy", "diff", str(options.files[0]), str(options.record)
+        _say(f"next: {shlex.join(again)}")
     return int(bool(sent.differences))
 
 

@@ -275,7 +275,7 @@ async def send(
         sender = Sender(options.bootstrap, recorder is not None)
         carrier = _Carrier(sender, secure, clock, recorder)
         sent = sender.sent
-        sent.all_records = plan.records
+        sent.all_records, sent.is_load = plan.records, settings.is_load
         try:
             with ending_signals() as signals:
                 async with trio.open_nursery() as nursery:
@@ -358,6 +358,9 @@ async def _begin(
     elif missing and not plan.partitions:
         what = f"the cluster lacks topics of the recording: {_few(missing)}"
         log(f"{what} (--create-topics creates them)")
+    for name, count in renamed.items():
+        if 0 < (here := sender.cluster.partitions.get(name, 0)) < count:
+            log(f"the cluster has {here} of {count} partitions of {name}: the others are left out")
     needed = {(rename(topic), partition) for topic, partition in plan.partitions}
     if lacking := needed - sender.cluster.leaders.keys():
         names = _few(f"{topic}[{partition}]" for topic, partition in lacking)

@@ -106,6 +106,7 @@ class _SentCall:
     version: int = 0
     fetched: dict[Any, Fetched] | None = None
     began_ns: int = 0
+    is_counted: bool = False
     is_timed: bool = False
     last_fetches: int = 0
     joins_behind: Signal | None = None
@@ -287,7 +288,6 @@ class SentConversation:
         recorded = exchange.api_version or 0
         for before in self._transactions.requests(api, recorded, call.version, call.request):
             yield from self._say_before(before)
-        self._sender.sent.ask(exchange)
         if call.joins_behind is not None:
             yield call.joins_behind
         found: list[Deviation] = []
@@ -373,9 +373,15 @@ class SentConversation:
             if key is not None and key not in cluster.coordinators:
                 yield from sender.learn_coordinator(key)
             parts = [part for body in left for part in cluster.divided(call.api, body)]
+            if not parts:
+                sender.sent.leave_out("partitions that the cluster does not have")
+                return None
             questions = [self._ask(call, *each) for each in parts]
             for each in questions:
                 yield each.written
+            if not call.is_counted and any(each.written_ns for each in questions):
+                call.is_counted = True
+                sender.sent.ask(exchange)
             self._was_sent(call)
             for each in questions:
                 yield each.answered

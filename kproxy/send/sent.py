@@ -41,6 +41,8 @@ class Sent:
     """For how long it has been sent."""
     ended: str = ""
     """Why it ended early; "" if it did not."""
+    is_load: bool = False
+    """Copies were sent, of which only errors are compared."""
     lost: dict[Address, str] = attrs.field(factory=dict)
     """Brokers that were given up, and why."""
     records: int = 0

@@ -142,7 +142,8 @@ class TargetCluster:
         return None
 
     def divided(self, api: str, body: Any) -> list[tuple[int | None, Any]]:
-        """Return to which brokers a request goes, with the part for each; None is any."""
+        """Return to which brokers a request goes, with the part for each; None is any. Partitions
+        that the cluster lacks are left out."""
         parts = [*forms.one_by_one(body)]
         if len(parts) > 1:
             return [each for part in parts for each in self.divided(api, part)]
@@ -156,16 +157,19 @@ class TargetCluster:
         if place is None:
             return [(None, body)]
         led: dict[int | None, list[tuple[Any, list[Any]]]] = {}
+        lacks_any = False
         for topic in getattr(body, place[0]) or ():
             name = own_topic_name(topic)
             for each in getattr(topic, place[1]):
                 number = each if isinstance(each, int) else partition_of(each)
-                node = self.leaders.get((name, number))
-                found = led.setdefault(node, [])
+                if self.lacks((name, number)):
+                    lacks_any = True
+                    continue
+                found = led.setdefault(self.leaders.get((name, number)), [])
                 if not found or found[-1][0] is not topic:
                     found.append((topic, []))
                 found[-1][1].append(each)
-        if len(led) < 2:
+        if len(led) < 2 and not lacks_any:
             return [(next(iter(led), None), body)]
         return [(node, _part(body, place, topics)) for node, topics in led.items()]
 
