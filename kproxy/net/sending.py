@@ -215,22 +215,20 @@ class _Carrier:
                 return CLOSED
             data += chunk
             self.give(self.sender.received, link, data)
-            self._flush(link, socket)
+            self._write(link)
             await trio.lowlevel.checkpoint()
         return ""
 
-    def _write(self, link: SendLink, data: bytes) -> None:
-        if socket := self._sockets.get(link):
-            taken = 0
-            if not socket.unsent:
-                with suppress(OSError, ValueError):  # then its reader finds out
-                    taken = socket.transport.try_send(memoryview(data))
-            if taken < len(data):
-                socket.unsent += memoryview(data)[taken:]
-            self._flush(link, socket)
-
-    def _flush(self, link: SendLink, socket: _Socket) -> None:
-        if (socket.unsent or socket.transport.wants_write) and not socket.is_draining:
+    def _write(self, link: SendLink, data: bytes = b"") -> None:
+        if (socket := self._sockets.get(link)) is None:
+            return
+        socket.unsent += data
+        if socket.is_draining:
+            return
+        with suppress(OSError, ValueError):  # its reader finds out
+            if socket.unsent:
+                del socket.unsent[: socket.transport.try_send(bytes(socket.unsent))]
+        if socket.unsent or socket.transport.wants_write:
             socket.is_draining = True
             self.nursery.start_soon(self._drain, link, socket)
 
@@ -241,8 +239,7 @@ class _Carrier:
             while not link.ended and (socket.unsent or transport.wants_write):
                 await trio.lowlevel.wait_writable(transport.fileno())
                 transport.flush()
-                taken = transport.try_send(memoryview(bytes(socket.unsent)))
-                del socket.unsent[:taken]
+                del socket.unsent[: transport.try_send(bytes(socket.unsent))]
             socket.is_draining = False
             self.give(self.sender.drained, link)
 

@@ -76,8 +76,8 @@ class Question:
     correlation_id: int
     frame: bytes
     body: Any
-    waits_ms: int
-    """For so long the broker may wait with its answer."""
+    waits_seconds: float
+    """For so long an answer is waited for."""
     expects: bool
     """False: nobody misses the answer."""
     one_way: bool
@@ -110,7 +110,6 @@ class SendLink:
     session_ends_ns: int = 0
     unsent: deque[Question] = attrs.field(factory=deque)
     waiting: deque[Question] = attrs.field(factory=deque)
-    is_watched: bool = False
     ended: bool = False
     why: str = ""
     """The reason why it ended."""
@@ -158,6 +157,8 @@ class Sender:
         self._bootstrap = list(bootstrap)
         self._is_recorded = is_recorded
         self._questions = self._numbers = 0
+        self._links: dict[SendLink, None] = {}
+        """Those that have not ended."""
         self._control: dict[int | None, SendLink] = {}
         self._failures: Counter[Address] = Counter()
         """How often in a row connections to a broker failed, without an answer between."""
@@ -208,12 +209,6 @@ class Sender:
     def blocked(self, link: SendLink, now_ns: int) -> None:
         """The broker takes no more for now."""
         self.now_ns = link.blocked_ns = now_ns
-
-        def check(at_ns: int) -> None:
-            if link.blocked_ns == now_ns:
-                self.fail(link, f"takes no more data for {ANSWER_SECONDS} s")
-
-        self.timers.at(now_ns + ANSWER_SECONDS * SECOND_NS, check)
 
     def drained(self, link: SendLink, now_ns: int) -> None:
         """The broker has taken all."""
@@ -324,6 +319,9 @@ class Sender:
         left = [each for each in addresses if each not in lost]
         if left:
             self.outputs.append(OpenLink(link, sorted(left, key=self._failures.__getitem__)))
+            if not self._links:
+                self.timers.at(self.now_ns + SECOND_NS, self._check)
+            self._links[link] = None
             return link
         link.ended, link.why = True, lost[addresses[0]]
         if not {*known} - lost.keys():
@@ -347,6 +345,7 @@ class Sender:
         if link.ended:
             return
         link.ended, link.is_open, link.why = True, False, reason
+        self._links.pop(link, None)
         self.outputs.append(CloseLink(link))
         for question in (*link.waiting, *link.unsent):
             question.why = reason
@@ -382,8 +381,8 @@ class Sender:
             client_id=link.client_id,
         )
         frame = protocol.encode_request(protocol.Request(header, body))
-        kind = api_key, version, correlation_id
-        question = Question(link, *kind, frame, body, waits_ms, expects, one_way)
+        kind, waits = (api_key, version, correlation_id), ANSWER_SECONDS + waits_ms / 1000
+        question = Question(link, *kind, frame, body, waits, expects, one_way)
         if link.ended:
             question.why = link.why
             question.written.done = question.answered.done = True
@@ -416,29 +415,20 @@ class Sender:
                 self.fire(question.answered)
             else:
                 link.waiting.append(question)
-                self._watch(link)
 
-    def _watch(self, link: SendLink) -> None:
+    def _check(self, now_ns: int) -> None:
         """End what is not answered in time, as its client would."""
-        if not link.is_watched and (open_ := [e for e in link.waiting if not e.answered.done][:1]):
-            link.is_watched = True
-            waits_ns = ANSWER_SECONDS * SECOND_NS + open_[0].waits_ms * 1_000_000
-            self.timers.at(open_[0].written_ns + waits_ns, partial(self._check, link))
-
-    def _check(self, link: SendLink, now_ns: int) -> None:
-        link.is_watched = False
-        for question in link.waiting:
-            if question.answered.done:
-                continue
-            seconds = ANSWER_SECONDS + question.waits_ms / 1000
-            if now_ns < question.written_ns + seconds * SECOND_NS:
-                break
-            question.why = f"no answer in {seconds:g} s"
-            if question.expects:
-                self.fail(link, question.why)
-                return
-            self.fire(question.answered)
-        self._watch(link)
+        for link in [*self._links]:
+            open_ = next((each for each in link.waiting if not each.answered.done), None)
+            if link.blocked_ns and now_ns > link.blocked_ns + ANSWER_SECONDS * SECOND_NS:
+                self.fail(link, f"takes no more data for {ANSWER_SECONDS} s")
+            elif open_ and now_ns > open_.written_ns + open_.waits_seconds * SECOND_NS:
+                open_.why = f"no answer in {open_.waits_seconds:g} s"
+                self.fire(open_.answered)
+                if open_.expects:
+                    self.fail(link, open_.why)
+        if self._links:
+            self.timers.at(now_ns + SECOND_NS, self._check)
 
     def _take(self, link: SendLink, frame: bytes) -> None:
         """Take a response.
