@@ -6,7 +6,7 @@
                                                                              ├─▶ Deviation …
     new response ────────────────────────────────────────────────────────────┘
 
-What a cluster decides for itself (`_OWN`, ids of brokers) is left out, and so is what it has
+What varies (`exchange.varying`) is left out, and so is what it has
 besides: other topics, more versions. Of errors that pass by themselves, which a client answers by
 asking again, those of the recording need not come again. What the recording has blanked out is no
 difference. Records are compared one by one, at the
@@ -15,73 +15,24 @@ offsets that they have now (`Fetched`).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import attrs
 
-from kproxy.exchange import embedded, meanings
+from kproxy.exchange import embedded, meanings, varying
 from kproxy.exchange.entities import TopicNames, partition_of, topic_of
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.meanings import ERROR, PREDICATES, RECORDS
+from kproxy.exchange.routine import depends_on_timing
 from kproxy.replay.differences import cut_to_difference
 from kproxy.send.substitution import Offsets, Where
 from kproxy.wire.protocol import error_name, is_retriable, records, schema
-from kproxy.wire.protocol.codes import (
-    FETCH_SESSION_ID_NOT_FOUND,
-    INVALID_FETCH_SESSION_EPOCH,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    REBALANCE_IN_PROGRESS,
-    UNSUPPORTED_VERSION,
-)
+from kproxy.wire.protocol.codes import NONE, REBALANCE_IN_PROGRESS
 from kproxy.wire.protocol.record_batch import BATCH_HEADER, Batch, Record
 from kproxy.wire.protocol.schema import Field
 from kproxy.wire.protocol.select import select_of
 
-_OWN = frozenset(
-    (
-        # as time, load and chance have it
-        *("throttle_time_ms", "log_append_time_ms", "timestamp", "max_timestamp", "session_id"),
-        *("session_lifetime_ms", "transaction_state"),
-        # the broker's own words for an error
-        "error_message",
-        # what the broker says of itself
-        *("acquisition_lock_timeout_ms", "heartbeat_interval_ms", "synonyms", "documentation"),
-        *("config_source", "topic_authorized_operations", "cluster_authorized_operations"),
-        "authorized_operations",
-        # where the cluster keeps something
-        *("cluster_id", "host", "port", "rack", "brokers", "node_endpoints", "topic_id"),
-        # what the group was like at the time
-        *("leader", "members", "member_id", "assignment_epoch", "group_epoch", "group_state"),
-        *("state_filter", "target_assignment", "status", "client_id", "client_host"),
-        # compared one by one
-        "records",
-    )
-)
-"""Fields of responses that are not compared."""
-_ERRORS_ONLY = frozenset(
-    (
-        *("ApiVersions", "DescribeCluster", "DescribeLogDirs", "DescribeQuorum", "FindCoordinator"),
-        *("DescribeAcls", "DescribeClientQuotas", "DescribeUserScramCredentials"),
-        *("DescribeProducers", "ListConfigResources", "ListGroups", "ListPartitionReassignments"),
-        *("ElectLeaders", "ListOffsets", "ListTransactions", "OffsetForLeaderEpoch"),
-        *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"),
-    )
-)
-"""APIs of whose responses only errors are compared: the rest is the cluster's own."""
-_PASSING = frozenset(
-    (
-        MEMBER_ID_REQUIRED,
-        REBALANCE_IN_PROGRESS,
-        FETCH_SESSION_ID_NOT_FOUND,
-        INVALID_FETCH_SESSION_EPOCH,
-        UNSUPPORTED_VERSION,
-    )
-)
-"""Errors by which clients and brokers come to terms, besides those after which clients ask again.
-UNSUPPORTED_VERSION: it is sent in a version that the broker knows."""
 _COUNTED = frozenset(("MetadataResponse", "DescribeTopicPartitionsResponse"))
 _BROKER_CONFIGS = (4, 8)
 _SHOWN_MAX = 120
@@ -97,9 +48,9 @@ class Deviation(NamedTuple):
     now: str
 
 
-def passes(code: int) -> bool:
+def passes(api: str, code: int) -> bool:
     """Return whether an error passes by itself, or is part of coming to terms."""
-    return code in _PASSING or is_retriable(code)
+    return is_retriable(code) or depends_on_timing(api, error_name(code))
 
 
 def errors(body: Any) -> set[int]:
@@ -107,19 +58,17 @@ def errors(body: Any) -> set[int]:
     return {code for code in meanings.fields_in_body(type(body), ERROR).values(body) if code}
 
 
-def is_to_be_sent_again(recorded: Any, new: Any, lacks: Lacks, names: TopicNames) -> bool:
+def is_to_be_sent_again(api: str, recorded: Any, new: Any, lacks: Lacks, names: TopicNames) -> bool:
     """Return whether a client would ask again: an error that passes, and the recording had got
     beyond it. That of a partition which the cluster does not have does not pass."""
-    found = select_of(type(new), PREDICATES[ERROR]).found(new)
-    codes = {code for _, code, _ in found if is_retriable(code)}
-    if not codes - errors(recorded) - _PASSING:
-        return False
-    again = {
-        code
-        for _, code, within in found
-        if not lacks((topic_of(within, names), partition_of(within[-1])))
-    }
-    return any(is_retriable(code) for code in again - errors(recorded) - _PASSING)
+    then = errors(recorded)
+    return any(
+        code not in then
+        and is_retriable(code)
+        and not depends_on_timing("", error_name(code))
+        and not lacks((topic_of(within, names), partition_of(within[-1])))
+        for _, code, within in select_of(type(new), PREDICATES[ERROR]).found(new)
+    )
 
 
 Lacks = Callable[[Where], bool]
@@ -131,11 +80,12 @@ def differences(
 ) -> Iterator[Deviation]:
     """Yield the differences of a response from the recorded one, which has this cluster's names and
     ids already. What this version does not have is not compared."""
-    if any(passes(code) for code in errors(then)):
+    if any(passes(exchange.api or "", code) for code in errors(then)):
         return  # what would have come without it is not known
     api, fields = exchange.api or "", schema.named(type(then).__name__).fields
     asks_all = api == "Metadata" and not getattr(exchange.request, "topics", None)
-    walk = _Walk(version, asks_all or api in _ERRORS_ONLY, lacks)
+    left_out = varying.left_out(type(then).__name__) | {"records"}  # which are compared one by one
+    walk = _Walk(version, left_out, asks_all or api in varying.OF_CLUSTER, lacks)
     for what, *pair in walk.struct(fields, then, now, ""):
         yield Deviation(api, what, *cut_to_difference(*map(str, pair)))
 
@@ -147,6 +97,7 @@ class _Walk(NamedTuple):
     """Goes through both responses."""
 
     version: int
+    left_out: frozenset[str]
     errors_only: bool
     lacks: Lacks
 
@@ -165,7 +116,7 @@ class _Walk(NamedTuple):
                 if pair[0] != NONE:
                     return
         for field in fields:
-            if _is_own(field) or self.version not in field.versions:
+            if field.name in self.left_out or self.version not in field.versions:
                 continue
             pair = getattr(then, field.name), getattr(now, field.name)
             if field.fields and field.is_array:
@@ -175,7 +126,7 @@ class _Walk(NamedTuple):
                 yield from self.struct(field.fields, *pair, path)
             elif not (field.fields or self.errors_only or is_error(field, fields)):
                 pair = _plain(field, pair[0]), _plain(field, pair[1])
-                if pair[0] != pair[1] and not _is_blanked(pair[0]):
+                if pair[0] != pair[1] and not varying.is_blanked(pair[0]):
                     yield f"{path} {field.name}".strip(), *pair
 
     def _array(self, field: Field, then: Any, now: Any, path: str, is_counted: bool) -> _Found:
@@ -207,11 +158,6 @@ def _plain(field: Field, value: Any) -> Any:
     return sorted(value or ()) if field.is_array else value
 
 
-def _is_blanked(value: Any) -> bool:
-    """Return whether `redact` has made this of a secret."""
-    return isinstance(value, (str, bytes)) and len(value) > 0 and {*value} <= {"*", ord("*")}
-
-
 def _key(element: Any) -> Any:
     """Return what tells an element of an array from the others."""
     for name in _KEYS:
@@ -224,16 +170,6 @@ def _key(element: Any) -> Any:
 
 _KEYS = ("name", "topic", "topic_name", "group_id", "key", "resource_name", "member_id")
 _EMBEDDED = ("assignment", "member_assignment")
-
-
-@functools.cache
-def _is_own(field: Field) -> bool:
-    if field.name in _OWN or field.entity in ("brokerId", "producerId"):
-        return True
-    if field.name == "committed_offset":
-        return False
-    own = ("epoch", "offset", "watermark", "generation_id", "producer_id", "_time_ms")
-    return field.name.endswith(own)
 
 
 # ---- records

@@ -469,7 +469,7 @@ class SentConversation:
             if recorded.error_code != new.error_code:  # from v4 on members join twice
                 call.request.member_id = new.member_id
                 return True
-        if compared.is_to_be_sent_again(recorded, new, cluster.lacks, cluster.names):
+        if compared.is_to_be_sent_again(call.api, recorded, new, cluster.lacks, cluster.names):
             why_again = call.api, frozenset(compared.errors(new))
             if self._sender.now_ns - call.began_ns < PASSES_NS:
                 return why_again not in self._given_up
