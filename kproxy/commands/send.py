@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -102,26 +103,26 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.sending import NotSent, SendOptions, send
     from kproxy.net.tls.settings import TlsError
     from kproxy.recording import RecordingError
+    from kproxy.send.conversation import SendSettings
     from kproxy.send.substitution import Renaming
 
-    is_load = options.repeat * options.clients > 1
-    if options.inputs and (is_load or options.group_prefix or options.allow_admin):
+    if options.inputs and (
+        options.repeat * options.clients > 1 or options.group_prefix or options.allow_admin
+    ):
         what = "--repeat, --clients, --group-prefix and --allow-admin"
         return fail(f"kproxy send: --inputs produces records, once: leave out {what}", 2)
     bootstrap, tls, login = cluster(options, _say)
-    settings = SendOptions(
-        bootstrap,
-        tls,
-        credentials_of(options, login, bootstrap[0][0], _say),
+    settings = SendSettings(
         Renaming(options.topic_prefix or "", options.group_prefix or ""),
-        factor=options.timing,
-        allow_admin=options.allow_admin,
-        create_topics=options.create_topics,
-        same_cluster=options.same_cluster,
-        repeat=options.repeat,
-        clients=options.clients,
-        record_path=options.record,
+        options.timing,
+        options.allow_admin,
+        options.create_topics,
+        options.repeat,
+        options.clients,
     )
+    credentials = credentials_of(options, login, bootstrap[0][0], _say)
+    same, path = options.same_cluster, options.record
+    how = SendOptions(bootstrap, tls, credentials, settings, same, path)
 
     try:
         with reading("send", options.files) as bar:
@@ -138,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
                 bar.update(sent.requests, figures(sent))
 
             inputs = _inputs(options, Stream(options.files)) if options.inputs else None
-            sent = trio.run(send, settings, plan, partial(_read, options), _say, look, inputs)
+            sent = trio.run(send, how, plan, partial(_read, options), _say, look, inputs)
     except (NotSent, TlsError, RecordingError) as error:
         return fail(f"kproxy send: {error}", 2)
     except FileExistsError as error:
@@ -151,6 +152,10 @@ def run(options: argparse.Namespace) -> int:
             print(line)
     if sent.ended:
         return fail(f"kproxy send: {ended(sent, total)}", 1 if sent.requests else 2)
+    renamed = options.inputs or sent.is_load or options.topic_prefix or options.group_prefix
+    if options.record and len(options.files) == 1 and not renamed:
+        again = "kproxy", "diff", str(options.files[0]), str(options.record)
+        _say(f"next: {shlex.join(again)}")
     return int(bool(sent.differences))
 
 
@@ -178,7 +183,7 @@ def _read(options: argparse.Namespace) -> Iterator[SendItem | None]:
 
     stream = Stream(options.files)
     found = items((stream.recording, each) for each in stream.shown())
-    return ahead(found, options.clients)
+    return ahead(found)
 
 
 def _inputs(options: argparse.Namespace, stream: Stream) -> Iterator[Input]:

@@ -45,6 +45,7 @@ from kproxy.proxy.authenticate import (
     LoginSession,
     authenticate,
 )
+from kproxy.wire.protocol import ProtocolError, codec
 
 LOGIN_SECONDS = 10.0
 _FETCH_SECONDS = 5.0
@@ -195,8 +196,14 @@ async def _send(transport: Transport, data: bytes) -> None:
 
 
 async def _receive_frame(transport: Transport) -> bytes:
-    data, size = b"", 0
-    while len(data) < 4 + size:
+    data = bytearray()
+    while True:
+        try:
+            if frames := codec.take_frames(data, _RESPONSE_BYTES_MAX):
+                return frames[0]
+        except ProtocolError:
+            why = "the broker does not answer in Kafka's protocol (does its port speak TLS?)"
+            raise LoginFailed("protocol", why) from None
         chunk = transport.try_receive()
         if chunk is None:
             await trio.lowlevel.wait_readable(transport.fileno())
@@ -204,11 +211,6 @@ async def _receive_frame(transport: Transport) -> bytes:
         if not chunk:
             raise LoginFailed("closed", "the broker hung up during kproxy's login")
         data += chunk
-        size = int.from_bytes(data[:4], signed=True) if len(data) >= 4 else 0
-        if not 0 <= size <= _RESPONSE_BYTES_MAX:
-            why = "the broker does not answer in Kafka's protocol (does its port speak TLS?)"
-            raise LoginFailed("protocol", why)
-    return data
 
 
 # Tokens

@@ -2,42 +2,60 @@
 
 ::
 
-    begin: is it another cluster, does it have the topics ─▶ conversations, side by side ─▶ Sent
-                                                                  │ frames, notes
-                                                                  ▼
-                                                          recorder, if it is recorded
+    begin: is it another cluster, does it have the topics ─▶ items ─▶ copies, side by side ─▶ Sent
+                                                                          │
+    sockets, a timer ◀── outputs ── Sender (`send.sender`) ◀──────────────┘
+                  └───── inputs ──▶    └── frames, notes ─▶ recorder, if it is recorded
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
 
 from kproxy import __version__
 from kproxy.net.clock import Clock
-from kproxy.net.conversation import SentConversation
 from kproxy.net.descriptors import raise_limit
-from kproxy.net.feeding import Feeding
+from kproxy.net.dial import Unreachable, dial, why
+from kproxy.net.listeners import Listening
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import ending_signals
-from kproxy.net.security import security
-from kproxy.net.sender import AGAIN_SECONDS, PASSES_SECONDS, ClusterGone, Sender
+from kproxy.net.security import Security, security
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls
-from kproxy.proxy.actions import Address
+from kproxy.net.transport import Transport
+from kproxy.proxy.actions import Address, RecordEntries
+from kproxy.proxy.authenticate import LoginFailed, LoginSession
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
+from kproxy.send.conversation import SendSettings, SentConversation
+from kproxy.send.feeding import Feeding
 from kproxy.send.inputs import Input
 from kproxy.send.order import SendItem
 from kproxy.send.planned import SendPlan, creations
+from kproxy.send.sender import (
+    AGAIN_NS,
+    CLOSED,
+    PASSES_NS,
+    SECOND_NS,
+    CloseLink,
+    ClusterGone,
+    LogInLink,
+    OpenLink,
+    Sender,
+    SendLink,
+    Steps,
+    WriteLink,
+)
 from kproxy.send.sent import Sent
-from kproxy.send.substitution import Renaming
-from kproxy.wire.protocol import api_key, error_name, schema
+from kproxy.wire.protocol import api_key, codec, error_name, messages, schema
 from kproxy.wire.protocol.codes import NONE, TOPIC_ALREADY_EXISTS
 
 _LOOK_SECONDS = 0.1
@@ -58,26 +76,177 @@ class SendOptions:
     bootstrap: Sequence[Address]
     broker_tls: BrokerTls | None = None
     credentials: Credentials | None = None
-    renaming: Renaming = attrs.field(factory=Renaming)
-    factor: float = 1.0
-    """Of the recorded times; 0: at once."""
-    allow_admin: bool = False
-    create_topics: bool = False
+    settings: SendSettings = attrs.field(factory=SendSettings)
     same_cluster: bool = False
-    repeat: int = 1
-    clients: int = 1
     record_path: Path | None = None
 
-    @property
-    def is_load(self) -> bool:
-        """True if there are copies, whose records mix: only errors are compared then."""
-        return self.repeat * self.clients > 1
 
-    def renamings(self, client: int) -> Iterator[Renaming]:
-        """Yield the names of each copy that a client sends, one after the other."""
-        for time in range(self.repeat):
-            suffix = f"-{client + 1}-{time + 1}" if self.is_load else ""
-            yield attrs.evolve(self.renaming, suffix=suffix)
+@attrs.define(eq=False)
+class _Socket:
+    """What a link of the sender is."""
+
+    transport: Transport
+    login: LoginSession | None
+    unsent: bytearray = attrs.field(factory=bytearray)
+    is_draining: bool = False
+    logs_in: bool = False
+    reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+
+class _Carrier:
+    """Carries out what the sender wants, and tells it what comes of it."""
+
+    def __init__(
+        self, sender: Sender, secure: Security, clock: Clock, recorder: Recorder | None
+    ) -> None:
+        self.sender = sender
+        self.nursery: trio.Nursery
+        self._secure, self._clock, self._recorder = secure, clock, recorder
+        self._sockets: dict[SendLink, _Socket] = {}
+        self._changed = trio.lowlevel.ParkingLot()
+        self._timer = trio.CancelScope()
+        self._timer_ns: int | None = None
+
+    def give(self, take: Callable[..., None], *given: Any) -> None:
+        """Give the sender an input, and carry out its outputs."""
+        sender = self.sender
+        take(*given, self._clock())
+        outputs, sender.outputs = sender.outputs, []
+        for each in outputs:
+            match each:
+                case OpenLink(link, addresses):
+                    self.nursery.start_soon(self._open, link, addresses)
+                case WriteLink(link, data):
+                    self._write(link, data)
+                case LogInLink(link):
+                    if socket := self._sockets.get(link):
+                        socket.logs_in = True
+                        socket.reading.cancel()
+                case CloseLink(link):
+                    self._close(link)
+                case RecordEntries() if self._recorder:
+                    self._recorder.put(each.entries)
+        self._changed.unpark_all()
+        self._set_timer(sender.timers.next)
+
+    def _set_timer(self, at_ns: int | None) -> None:
+        if at_ns != self._timer_ns:
+            self._timer_ns = at_ns
+            seconds = math.inf if at_ns is None else max(0, at_ns - self._clock()) / 1e9
+            self._timer.deadline = trio.current_time() + seconds
+
+    async def keep_time(self) -> None:
+        """Wake the sender when it wants to be."""
+        while True:
+            with trio.CancelScope() as self._timer:
+                self._timer_ns = None
+                self.give(self.sender.wake)
+                await trio.sleep_forever()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until this is so."""
+        while not is_so():
+            await self._changed.park()
+
+    async def go_through(self, steps: Steps) -> Any:
+        """Have the sender go through steps; return their result."""
+        found: list[Any] = []
+
+        def all_steps() -> Steps:
+            found.append((yield from steps))
+
+        self.sender.start(all_steps())
+        self.give(self.sender.wake)
+        await self.until(lambda: bool(found))
+        return found[0]
+
+    async def feed(self, copies: Sequence[Any], items: Iterable[Any]) -> None:
+        """Give copies all of this, and wait until they are done."""
+        for item in items:
+            if item is None:
+                await trio.lowlevel.checkpoint()
+                continue
+            for copy in copies:
+                copy.take(item)
+            self.give(self.sender.wake)
+            for copy in copies:
+                await self.until(lambda copy=copy: not copy.is_full)
+        for copy in copies:
+            copy.take(None)
+        self.give(self.sender.wake)
+        for copy in copies:
+            await self.until(lambda copy=copy: copy.is_done)
+
+    # ---- sockets
+
+    async def _open(self, link: SendLink, addresses: Sequence[Address]) -> None:
+        found = await dial(addresses, Listening(), self._secure.query)
+        if isinstance(found, Unreachable):
+            self.give(self.sender.ended, link, found.reason)
+        elif link.ended:
+            found.close()
+        else:
+            login = found.secured.login
+            socket = self._sockets[link] = _Socket(found.secured.transport, login)
+            mechanism, lifetime_ms = (login.mechanism, login.lifetime_ms) if login else ("", 0)
+            self.give(self.sender.opened, link, found.address, mechanism, lifetime_ms)
+            try:
+                reason = await self._read(link, socket)
+            except (OSError, LoginFailed) as error:
+                reason = why(error)
+            except trio.ClosedResourceError:
+                return
+            self.give(self.sender.ended, link, reason)
+
+    async def _read(self, link: SendLink, socket: _Socket) -> str:
+        """Read responses until the link ends; return why it does."""
+        transport, data = socket.transport, bytearray()
+        while not link.ended:
+            if socket.logs_in and self._secure.logins and socket.login:
+                socket.logs_in = False
+                login = socket.login = await self._secure.logins.log_in(transport, socket.login)
+                self.give(self.sender.logged_in, link, login.lifetime_ms)
+            chunk = transport.try_receive()
+            if chunk is None:
+                with trio.CancelScope() as socket.reading:
+                    await trio.lowlevel.wait_readable(transport.fileno())
+                continue
+            if not chunk:
+                return CLOSED
+            data += chunk
+            self.give(self.sender.received, link, data)
+            self._write(link)
+            await trio.lowlevel.checkpoint()
+        return ""
+
+    def _write(self, link: SendLink, data: bytes = b"") -> None:
+        if (socket := self._sockets.get(link)) is None:
+            return
+        socket.unsent += data
+        if socket.is_draining:
+            return
+        with suppress(OSError, ValueError):  # its reader finds out
+            if socket.unsent:
+                del socket.unsent[: socket.transport.try_send(bytes(socket.unsent))]
+        if socket.unsent or socket.transport.wants_write:
+            socket.is_draining = True
+            self.nursery.start_soon(self._drain, link, socket)
+
+    async def _drain(self, link: SendLink, socket: _Socket) -> None:
+        transport = socket.transport
+        self.give(self.sender.blocked, link)
+        with suppress(OSError, ValueError, trio.ClosedResourceError):  # its reader finds out
+            while not link.ended and (socket.unsent or transport.wants_write):
+                await trio.lowlevel.wait_writable(transport.fileno())
+                transport.flush()
+                del socket.unsent[: transport.try_send(bytes(socket.unsent))]
+            socket.is_draining = False
+            self.give(self.sender.drained, link)
+
+    def _close(self, link: SendLink) -> None:
+        if socket := self._sockets.pop(link, None):
+            trio.lowlevel.notify_closing(socket.transport.fileno())
+            socket.transport.close(False)
 
 
 async def send(
@@ -97,31 +266,35 @@ async def send(
     """
     raise_limit(_DESCRIPTORS)
     secure = security(options.broker_tls, None, (), log, options.credentials)
-    clock = Clock()
+    clock, settings = Clock(), options.settings
     failure: BaseException | None = None
     async with _recording(options.record_path, clock, log) as recorder:
-        emit = None if recorder is None else recorder.put
-        sender = Sender(options.bootstrap, secure, emit, clock)
+        sender = Sender(options.bootstrap, recorder is not None)
+        carrier = _Carrier(sender, secure, clock, recorder)
         sent = sender.sent
-        sent.all_records = plan.records
+        sent.all_records, sent.is_load = plan.records, settings.is_load
         try:
             with ending_signals() as signals:
                 async with trio.open_nursery() as nursery:
-                    sender.nursery = nursery
+                    carrier.nursery = nursery
                     for task in (
                         *secure.tasks,
+                        carrier.keep_time,
                         partial(_until_signal, signals, sent, nursery.cancel_scope),
                         partial(_look, look, sent),
                     ):
                         nursery.start_soon(task)
-                    await _begin(sender, options, plan, log)
+                    await _begin(carrier, options, plan, log)
                     sent.began = trio.current_time()
-                    async with trio.open_nursery() as copies:
-                        if inputs is not None:
-                            feeding = Feeding(sender, options.renaming, options.factor)
-                            copies.start_soon(feeding.run, inputs)
-                        for client in range(0 if inputs else options.clients):
-                            copies.start_soon(_send_copies, sender, options, client, read)
+                    if inputs is not None:
+                        feeding = Feeding(sender, settings.renaming, settings.factor)
+                        await carrier.feed([feeding], inputs)
+                    else:
+                        for renamings in settings.rounds():
+                            copies = [
+                                SentConversation(sender, each, settings) for each in renamings
+                            ]
+                            await carrier.feed(copies, read())
                     nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             failure = _first(group)
@@ -134,17 +307,6 @@ async def send(
         lost = f"{recorder.failure}; {recorder.frames_lost} frames are not recorded"
         sent.ended = f"{sent.ended}; {lost}" if sent.ended else lost
     return sent
-
-
-async def _send_copies(
-    sender: Sender, options: SendOptions, client: int, read: Callable[[], Iterable[SendItem | None]]
-) -> None:
-    for renaming in options.renamings(client):
-        copy = SentConversation(
-            sender, renaming, options.factor, options.allow_admin, not options.is_load,
-            options.create_topics,
-        )  # fmt: skip
-        await copy.run(read())
 
 
 def _first(error: BaseException) -> BaseException:
@@ -169,29 +331,33 @@ async def _look(look: Callable[[Sent], None], sent: Sent) -> None:
 
 
 async def _begin(
-    sender: Sender, options: SendOptions, plan: SendPlan, log: Callable[[str], None]
+    carrier: _Carrier, options: SendOptions, plan: SendPlan, log: Callable[[str], None]
 ) -> None:
     """Look at the cluster before anything is sent.
 
     Raises: NotSent, ClusterGone.
     """
-    rename = options.renaming.topic
+    sender, rename = carrier.sender, options.settings.renaming.topic
     renamed = {rename(name): count for name, count in plan.needed.items()}
-    await sender.begin(renamed)
+    await carrier.go_through(sender.ask(codec.API_VERSIONS, 0, messages.ApiVersionsRequest()))
+    await carrier.go_through(sender.learn_topics(renamed))
     if not options.same_cluster and await _is_recorded(plan, sender, options.bootstrap):
         what = "this is the cluster of the recording"
         raise NotSent(f"{what}: give another --bootstrap, or --same-cluster to send to it")
-    created = {rename(name) for name in plan.created if options.allow_admin}
+    created = {rename(name) for name in plan.created if options.settings.allow_admin}
     missing = {
         name: count
         for name, count in renamed.items()
         if name not in sender.cluster.topic_ids and name not in created
     }
-    if missing and options.create_topics:
-        await _create(sender, missing)
+    if missing and options.settings.create_topics:
+        await _create(carrier, missing)
     elif missing and not plan.partitions:
         what = f"the cluster lacks topics of the recording: {_few(missing)}"
         log(f"{what} (--create-topics creates them)")
+    for name, count in renamed.items():
+        if 0 < (here := sender.cluster.partitions.get(name, 0)) < count:
+            log(f"the cluster has {here} of {count} partitions of {name}: the others are left out")
     needed = {(rename(topic), partition) for topic, partition in plan.partitions}
     if lacking := needed - sender.cluster.leaders.keys():
         names = _few(f"{topic}[{partition}]" for topic, partition in lacking)
@@ -228,22 +394,24 @@ async def _resolved(addresses: Iterable[Address]) -> set[Address]:
     return found
 
 
-async def _create(sender: Sender, topics: dict[str, int]) -> None:
+async def _create(carrier: _Carrier, topics: dict[str, int]) -> None:
     """Create topics, and wait until they have leaders.
 
     Raises: NotSent, ClusterGone.
     """
+    sender = carrier.sender
     for body in creations(topics):
-        answer = await sender.ask(api_key("CreateTopics") or 0, None, body)
+        asked = sender.ask(api_key("CreateTopics") or 0, None, body)
+        answer = await carrier.go_through(asked)
         for each in answer.topics:
             if each.error_code not in (NONE, TOPIC_ALREADY_EXISTS):
                 why = each.error_message or error_name(each.error_code)
                 raise NotSent(f"--create-topics: {each.name}: {why}")
-    with trio.move_on_after(PASSES_SECONDS):
+    with trio.move_on_after(PASSES_NS / SECOND_NS):
         wanted = {(name, each) for name in topics for each in range(topics[name] or 1)}
         while missing := {name for name, _ in wanted - sender.cluster.leaders.keys()}:
-            await sender.learn_topics(missing)
-            await trio.sleep(AGAIN_SECONDS)
+            await carrier.go_through(sender.learn_topics(missing))
+            await trio.sleep(AGAIN_NS / SECOND_NS)
 
 
 @asynccontextmanager

@@ -1,8 +1,8 @@
 """Which APIs are sent, and to which broker.
 
 What a client does all day is sent; what changes a cluster for others only if that was asked for;
-what is between brokers, a login, or about the recorded client itself, never. An API that is not in
-`CLIENTS` changes the cluster, until somebody says otherwise.
+what is between brokers, a login, or about the recorded client itself, never. An API whose
+purpose is not known (`varying.purpose`) changes the cluster, until somebody says otherwise.
 """
 
 from __future__ import annotations
@@ -16,29 +16,17 @@ from kproxy.exchange.delivered import APPENDED
 from kproxy.exchange.entries import REDACTED
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.meanings import ERROR, GROUP, PREDICATES, TRANSACTIONAL_ID
+from kproxy.exchange.varying import Purpose, purpose
 from kproxy.wire.protocol import is_retriable, schema
 from kproxy.wire.protocol.select import select
 
-CLIENTS = frozenset(
-    (
-        *("Fetch", "FindCoordinator", "Metadata", "ApiVersions", "Produce", "OffsetForLeaderEpoch"),
-        *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
-        *("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"),
-        *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"),
-        *("ShareFetch", "ShareAcknowledge"),
-    )
-)
-"""The APIs that are sent: those of producers and consumers. With them go all that only read."""
-_READS = ("Describe", "List")
-_GROUP_READS = ("ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe")
+_READS = ("Describe", "List", "Metadata")
 
 NEVER = {
-    "SaslHandshake": "logins are kproxy's own: what was recorded of them is blanked out",
-    "SaslAuthenticate": "logins are kproxy's own: what was recorded of them is blanked out",
-    "GetTelemetrySubscriptions": "what a client measured of itself",
-    "PushTelemetry": "what a client measured of itself",
+    Purpose.LOGIN: "logins are kproxy's own: what was recorded of them is blanked out",
+    Purpose.TELEMETRY: "what a client measured of itself",
 }
-"""APIs that are never sent, and why."""
+"""The purposes of APIs that are never sent, and why."""
 
 _LEADER = frozenset(
     (
@@ -69,9 +57,15 @@ class Answers(enum.Enum):
 
 
 @functools.cache
+def is_read(api: str) -> bool:
+    """Return whether an API tells how the cluster is, and nothing else."""
+    return api.startswith(_READS) or api.endswith("Describe")
+
+
+@functools.cache
 def is_admin(api: str) -> bool:
     """Return whether an API changes a cluster for others than the client."""
-    return not (api in CLIENTS or api.startswith(_READS) or api in _GROUP_READS)
+    return purpose(api) is Purpose.ADMIN and not is_read(api)
 
 
 def why_left_out(exchange: Exchange, allow_admin: bool) -> str:
@@ -84,8 +78,8 @@ def why_left_out(exchange: Exchange, allow_admin: bool) -> str:
         return "kproxy's own copies"
     if api is None or request is None or exchange.truncated or exchange.request_frame is None:
         return "requests that are not whole"
-    if api in NEVER:
-        return NEVER[api]
+    if reason := NEVER.get(purpose(api)):
+        return reason
     if exchange.row.request_flags & REDACTED:
         return "requests with secrets, which the recording has blanked out"
     follower = getattr(exchange.request, "replica_state", exchange.request)  # from Fetch v15 on

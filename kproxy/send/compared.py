@@ -6,7 +6,7 @@
                                                                              ├─▶ Deviation …
     new response ────────────────────────────────────────────────────────────┘
 
-What a cluster decides for itself (`_OWN`, ids of brokers) is left out, and so is what it has
+What varies (`exchange.varying`) is left out, and so is what it has
 besides: other topics, more versions. Of errors that pass by themselves, which a client answers by
 asking again, those of the recording need not come again. What the recording has blanked out is no
 difference. Records are compared one by one, at the
@@ -15,73 +15,24 @@ offsets that they have now (`Fetched`).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import attrs
 
-from kproxy.exchange import embedded, meanings
-from kproxy.exchange.entities import partition_of, topic_of
+from kproxy.exchange import embedded, meanings, varying
+from kproxy.exchange.entities import TopicNames, partition_of, topic_of
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.meanings import ERROR, PREDICATES, RECORDS
+from kproxy.exchange.routine import depends_on_timing
 from kproxy.replay.differences import cut_to_difference
 from kproxy.send.substitution import Offsets, Where
 from kproxy.wire.protocol import error_name, is_retriable, records, schema
-from kproxy.wire.protocol.codes import (
-    FETCH_SESSION_ID_NOT_FOUND,
-    INVALID_FETCH_SESSION_EPOCH,
-    MEMBER_ID_REQUIRED,
-    NONE,
-    REBALANCE_IN_PROGRESS,
-    UNSUPPORTED_VERSION,
-)
+from kproxy.wire.protocol.codes import NONE, REBALANCE_IN_PROGRESS
 from kproxy.wire.protocol.record_batch import BATCH_HEADER, Batch, Record
 from kproxy.wire.protocol.schema import Field
 from kproxy.wire.protocol.select import select_of
 
-_OWN = frozenset(
-    (
-        # as time, load and chance have it
-        *("throttle_time_ms", "log_append_time_ms", "timestamp", "max_timestamp", "session_id"),
-        *("session_lifetime_ms", "transaction_state"),
-        # the broker's own words for an error
-        "error_message",
-        # what the broker says of itself
-        *("acquisition_lock_timeout_ms", "heartbeat_interval_ms", "synonyms", "documentation"),
-        *("config_source", "topic_authorized_operations", "cluster_authorized_operations"),
-        "authorized_operations",
-        # where the cluster keeps something
-        *("cluster_id", "host", "port", "rack", "brokers", "node_endpoints", "topic_id"),
-        # what the group was like at the time
-        *("leader", "members", "member_id", "assignment_epoch", "group_epoch", "group_state"),
-        *("state_filter", "target_assignment", "status", "client_id", "client_host"),
-        # compared one by one
-        "records",
-    )
-)
-"""Fields of responses that are not compared."""
-_ERRORS_ONLY = frozenset(
-    (
-        *("ApiVersions", "DescribeCluster", "DescribeLogDirs", "DescribeQuorum", "FindCoordinator"),
-        *("DescribeAcls", "DescribeClientQuotas", "DescribeUserScramCredentials"),
-        *("DescribeProducers", "ListConfigResources", "ListGroups", "ListPartitionReassignments"),
-        *("ElectLeaders", "ListOffsets", "ListTransactions", "OffsetForLeaderEpoch"),
-        *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"),
-    )
-)
-"""APIs of whose responses only errors are compared: the rest is the cluster's own."""
-_PASSING = frozenset(
-    (
-        MEMBER_ID_REQUIRED,
-        REBALANCE_IN_PROGRESS,
-        FETCH_SESSION_ID_NOT_FOUND,
-        INVALID_FETCH_SESSION_EPOCH,
-        UNSUPPORTED_VERSION,
-    )
-)
-"""Errors by which clients and brokers come to terms, besides those after which clients ask again.
-UNSUPPORTED_VERSION: it is sent in a version that the broker knows."""
 _COUNTED = frozenset(("MetadataResponse", "DescribeTopicPartitionsResponse"))
 _BROKER_CONFIGS = (4, 8)
 _SHOWN_MAX = 120
@@ -97,9 +48,9 @@ class Deviation(NamedTuple):
     now: str
 
 
-def passes(code: int) -> bool:
+def passes(api: str, code: int) -> bool:
     """Return whether an error passes by itself, or is part of coming to terms."""
-    return code in _PASSING or is_retriable(code)
+    return is_retriable(code) or depends_on_timing(api, error_name(code))
 
 
 def errors(body: Any) -> set[int]:
@@ -107,97 +58,104 @@ def errors(body: Any) -> set[int]:
     return {code for code in meanings.fields_in_body(type(body), ERROR).values(body) if code}
 
 
-def is_to_be_sent_again(recorded: Any, new: Any) -> bool:
+def is_to_be_sent_again(api: str, recorded: Any, new: Any, lacks: Lacks, names: TopicNames) -> bool:
     """Return whether a client would ask again: an error that passes, and the recording had got
-    beyond it."""
-    again = {code for code in errors(new) if is_retriable(code)}
-    return bool(again - errors(recorded) - _PASSING)
+    beyond it. That of a partition which the cluster does not have does not pass."""
+    then = errors(recorded)
+    return any(
+        code not in then
+        and is_retriable(code)
+        and not depends_on_timing("", error_name(code))
+        and not lacks((topic_of(within, names), partition_of(within[-1])))
+        for _, code, within in select_of(type(new), PREDICATES[ERROR]).found(new)
+    )
 
 
-def differences(exchange: Exchange, then: Any, now: Any, version: int) -> Iterator[Deviation]:
+Lacks = Callable[[Where], bool]
+"""Tells whether the cluster has a topic, but with fewer partitions."""
+
+
+def differences(
+    exchange: Exchange, then: Any, now: Any, version: int, lacks: Lacks
+) -> Iterator[Deviation]:
     """Yield the differences of a response from the recorded one, which has this cluster's names and
     ids already. What this version does not have is not compared."""
-    if any(passes(code) for code in errors(then)):
+    if any(passes(exchange.api or "", code) for code in errors(then)):
         return  # what would have come without it is not known
     api, fields = exchange.api or "", schema.named(type(then).__name__).fields
     asks_all = api == "Metadata" and not getattr(exchange.request, "topics", None)
-    for what, *pair in _walk(fields, then, now, version, "", asks_all or api in _ERRORS_ONLY):
+    left_out = varying.left_out(type(then).__name__) | {"records"}  # which are compared one by one
+    walk = _Walk(version, left_out, asks_all or api in varying.OF_CLUSTER, lacks)
+    for what, *pair in walk.struct(fields, then, now, ""):
         yield Deviation(api, what, *cut_to_difference(*map(str, pair)))
 
 
 _Found = Iterator[tuple[str, Any, Any]]
 
 
-def _walk(
-    fields: tuple[Field, ...], then: Any, now: Any, version: int, path: str, errors_only: bool
-) -> _Found:
-    is_error = PREDICATES[ERROR]
-    if getattr(then, "resource_type", None) in _BROKER_CONFIGS:
-        return
-    for field in fields:
-        if is_error(field, fields) and not field.is_array:
-            pair = getattr(then, field.name), getattr(now, field.name)
-            if pair[0] != pair[1]:
-                if pair[1] != REBALANCE_IN_PROGRESS or "Heartbeat" not in type(then).__name__:
-                    yield path or "error", error_name(pair[0]), error_name(pair[1])
-                return
-            if pair[0] != NONE:
-                return
-    for field in fields:
-        if _is_own(field) or version not in field.versions:
-            continue
-        pair = getattr(then, field.name), getattr(now, field.name)
-        if field.fields:
-            yield from _structs(field, *pair, version, path, errors_only, then)
-        elif not errors_only and not is_error(field, fields) and pair[0] != pair[1]:
-            if _is_blanked(pair[0]):
+class _Walk(NamedTuple):
+    """Goes through both responses."""
+
+    version: int
+    left_out: frozenset[str]
+    errors_only: bool
+    lacks: Lacks
+
+    def struct(self, fields: tuple[Field, ...], then: Any, now: Any, path: str) -> _Found:
+        """Yield where two structs differ."""
+        is_error = PREDICATES[ERROR]
+        if getattr(then, "resource_type", None) in _BROKER_CONFIGS:
+            return
+        for field in fields:
+            if is_error(field, fields) and not field.is_array:
+                pair = getattr(then, field.name), getattr(now, field.name)
+                if pair[0] != pair[1]:
+                    if pair[1] != REBALANCE_IN_PROGRESS or "Heartbeat" not in type(then).__name__:
+                        yield path or "error", error_name(pair[0]), error_name(pair[1])
+                    return
+                if pair[0] != NONE:
+                    return
+        for field in fields:
+            if field.name in self.left_out or self.version not in field.versions:
                 continue
-            if field.name in _EMBEDDED:
-                pair = _assigned(pair[0]), _assigned(pair[1])
-            if field.is_array:
-                pair = sorted(pair[0] or ()), sorted(pair[1] or ())
-            if pair[0] != pair[1]:
-                yield f"{path} {field.name}".strip(), pair[0], pair[1]
+            pair = getattr(then, field.name), getattr(now, field.name)
+            if field.fields and field.is_array:
+                is_counted = type(then).__qualname__.partition(".")[0] in _COUNTED
+                yield from self._array(field, *pair, path, is_counted)
+            elif field.fields and None not in pair:
+                yield from self.struct(field.fields, *pair, path)
+            elif not (field.fields or self.errors_only or is_error(field, fields)):
+                pair = _plain(field, pair[0]), _plain(field, pair[1])
+                if pair[0] != pair[1] and not varying.is_blanked(pair[0]):
+                    yield f"{path} {field.name}".strip(), *pair
+
+    def _array(self, field: Field, then: Any, now: Any, path: str, is_counted: bool) -> _Found:
+        then, now = then or (), now or ()
+        here = {_key(each): each for each in now}
+        for index, each in enumerate(then):
+            key = _key(each)
+            if isinstance(key, int) and self.lacks((path.rpartition(" ")[2], key)):
+                continue
+            name = path if key is None else f"{path}[{key}]"
+            if not isinstance(key, int) or not path:
+                name = f"{path} {'' if key is None else key}".strip()
+            found = here.get(key) if key is not None else now[index] if index < len(now) else None
+            if found is not None:
+                yield from self.struct(field.fields, each, found, name)
+            elif not self.errors_only:
+                yield name, "is there", "is not there"
+        if is_counted and field.name == "partitions" and len(then) < len(now):
+            yield f"{path} partitions", len(then), len(now)
 
 
-def _is_blanked(value: Any) -> bool:
-    """Return whether `redact` has made this of a secret."""
-    return isinstance(value, (str, bytes)) and len(value) > 0 and {*value} <= {"*", ord("*")}
-
-
-def _structs(
-    field: Field,
-    then: Any,
-    now: Any,
-    version: int,
-    path: str,
-    errors_only: bool,
-    around: Any,
-) -> _Found:
-    if not field.is_array:
-        if then is not None and now is not None:
-            yield from _walk(field.fields, then, now, version, path, errors_only)
-        return
-    here = {_key(each): each for each in now or ()}
-    for index, each in enumerate(then or ()):
-        key = _key(each)
-        found = here.get(key) if key is not None else None
-        if found is None and key is None and index < len(now or ()):
-            found = now[index]
-        name = _place(path, key)
-        if found is not None:
-            yield from _walk(field.fields, each, found, version, name, errors_only)
-        elif not errors_only:
-            yield name, "is there", "is not there"
-    if type(around).__qualname__.partition(".")[0] in _COUNTED and field.name == "partitions":
-        if len(then or ()) < len(now or ()):
-            yield f"{path} partitions", len(then or ()), len(now or ())
-
-
-def _place(path: str, key: Any) -> str:
-    if isinstance(key, int) and path:
-        return f"{path}[{key}]"
-    return f"{path} {key}".strip() if key is not None else path
+def _plain(field: Field, value: Any) -> Any:
+    """Return a value as it is compared; of an assignment the partitions."""
+    if field.name in _EMBEDDED and isinstance(value, bytes):
+        if (found := embedded.assignment(value)) is not None:
+            return sorted(
+                (each.topic, sorted(each.partitions)) for each in found.assigned_partitions
+            )
+    return sorted(value or ()) if field.is_array else value
 
 
 def _key(element: Any) -> Any:
@@ -212,24 +170,6 @@ def _key(element: Any) -> Any:
 
 _KEYS = ("name", "topic", "topic_name", "group_id", "key", "resource_name", "member_id")
 _EMBEDDED = ("assignment", "member_assignment")
-
-
-def _assigned(data: Any) -> Any:
-    """Return the partitions of an assignment, sorted."""
-    found = embedded.assignment(data) if isinstance(data, bytes) else None
-    if found is None:
-        return data
-    return sorted((each.topic, sorted(each.partitions)) for each in found.assigned_partitions)
-
-
-@functools.cache
-def _is_own(field: Field) -> bool:
-    if field.name in _OWN or field.entity in ("brokerId", "producerId"):
-        return True
-    if field.name == "committed_offset":
-        return False
-    own = ("epoch", "offset", "watermark", "generation_id", "producer_id", "_time_ms")
-    return field.name.endswith(own)
 
 
 # ---- records

@@ -10,8 +10,9 @@ connection, because a client may have asked because of them (a consumer joins wh
 been made). Responses of polls without records are left out on other connections: nobody acts on
 them. All that holds a request holds the later ones too, so one loop sends all of them in turn.
 
-Invariant: memory is bounded by how far `ahead` looks (all copies of a recording together), and by
-what is outstanding. Where a request was answered later than that, it is sent later than it was.
+Invariant: memory is bounded by how far `ahead` looks (once for all copies of a recording), by what
+a copy holds, and by what is outstanding. Where a request was answered later than that, it is sent
+later than it was.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ AHEAD = 10_000
 """The exchanges to look ahead at most …"""
 _AHEAD_BYTES = 16 << 20
 """… and their bytes."""
+HELD_MAX, HELD_BYTES_MAX = 1000, 16 << 20
+"""What a copy of the recording takes before it has its turn, of what all copies share: the fastest
+is so far in front of the slowest at most."""
 _TURN = 100
 """Exchanges that are read in one go."""
 _LAST = 1 << 62
@@ -74,11 +78,9 @@ def items(
         yield SendItem(each.time_ns, number, (recording, each.connection), each)
 
 
-def ahead(found: Iterable[SendItem], copies: int = 1) -> Iterator[SendItem | None]:
+def ahead(found: Iterable[SendItem]) -> Iterator[SendItem | None]:
     """Yield items, which come as they were completed, in the order of their beginnings; and None
-    from time to time while it reads on, so that others have their turn. So many copies share the
-    memory."""
-    count_max, bytes_max = max(_TURN, AHEAD // copies), _AHEAD_BYTES // copies
+    from time to time while it reads on, so that others have their turn."""
     waiting: list[SendItem] = []
     total_bytes = 0
     for number, item in enumerate(found):
@@ -86,7 +88,7 @@ def ahead(found: Iterable[SendItem], copies: int = 1) -> Iterator[SendItem | Non
             yield None
         heapq.heappush(waiting, item)
         total_bytes += item.size_bytes
-        while len(waiting) > count_max or (total_bytes > bytes_max and len(waiting) > 1):
+        while len(waiting) > AHEAD or (total_bytes > _AHEAD_BYTES and len(waiting) > 1):
             first = heapq.heappop(waiting)
             total_bytes -= first.size_bytes
             yield first

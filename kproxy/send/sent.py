@@ -13,6 +13,7 @@ import attrs
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
+from kproxy.proxy.actions import Address
 from kproxy.send.compared import Deviation
 
 
@@ -40,6 +41,10 @@ class Sent:
     """For how long it has been sent."""
     ended: str = ""
     """Why it ended early; "" if it did not."""
+    is_load: bool = False
+    """Copies were sent, of which only errors are compared."""
+    lost: dict[Address, str] = attrs.field(factory=dict)
+    """Brokers that were given up, and why."""
     records: int = 0
     """Of the inputs of a service, those that were written …"""
     all_records: int = 0
@@ -55,10 +60,14 @@ class Sent:
         self.one_way += exchange.one_way
         self.last = exchange
 
-    def answer(self, api: str, taken_seconds: float) -> None:
+    def answer(self, api: str, taken_ns: int) -> None:
         """Count its first answer."""
         self.answered += 1
-        self.latencies.setdefault(api, Histogram()).add(int(taken_seconds * 1e6))
+        self.time(api, taken_ns)
+
+    def time(self, api: str, taken_ns: int) -> None:
+        """Count a latency."""
+        self.latencies.setdefault(api, Histogram()).add(taken_ns // 1000)
 
     def differs(self, difference: Deviation, number: int) -> None:
         """Count a difference of an exchange."""

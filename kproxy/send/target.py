@@ -29,6 +29,7 @@ from kproxy.exchange.meanings import (
     fields_in_body,
 )
 from kproxy.proxy.actions import Address
+from kproxy.send import forms
 from kproxy.send.apis import Answers, answers
 from kproxy.send.substitution import Where
 from kproxy.wire.protocol import messages, schema
@@ -55,6 +56,8 @@ class TargetCluster:
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """By API key, the versions that all of its brokers know."""
     leaders: dict[Where, int] = attrs.field(factory=dict)
+    partitions: dict[str, int] = attrs.field(factory=dict)
+    """How many a topic has."""
     topic_ids: dict[str, Any] = attrs.field(factory=dict)
     """The ids of all topics that it is known to have; of zeros, where it has none."""
     names: TopicNames = attrs.field(factory=TopicNames)
@@ -78,9 +81,14 @@ class TargetCluster:
             if topic.error_code or topic.name is None:
                 continue
             self.topic_ids[topic.name] = topic.topic_id
+            self.partitions[topic.name] = len(topic.partitions)
             for each in topic.partitions:
                 if each.leader_id >= 0:
                     self.leaders[topic.name, each.partition_index] = each.leader_id
+
+    def lacks(self, where: Where) -> bool:
+        """Return whether it has a topic, but not this partition of it."""
+        return where[1] >= self.partitions.get(where[0], where[1] + 1)
 
     def forget(self, topics: Iterable[str], key: tuple[int, str] | None) -> None:
         """Forget leaders and a coordinator that turned out to be others."""
@@ -92,7 +100,7 @@ class TargetCluster:
     # ---- versions
 
     def version(self, api_key: int, recorded: int, body: Any) -> int:
-        """Return the version to send a request in: the recorded one, or the nearest that both know.
+        """Return the version to send a request in: the recorded one, or the newest that both know.
 
         Raises: CannotBeSent.
         """
@@ -103,13 +111,14 @@ class TargetCluster:
         both = [each for each in request.versions if known[0] <= each <= known[1]]
         if not both:
             raise CannotBeSent(f"{api} is known in versions {known[0]} to {known[1]} only")
-        version = min(max(recorded, both[0]), both[-1])
-        if version != recorded:
-            for field in request.fields:
-                is_said = field.is_array and getattr(body, field.name)
-                if is_said and version not in field.versions and recorded in field.versions:
-                    what = f"{api} v{recorded} has {field.name}, which v{version} cannot say"
-                    raise CannotBeSent(what)
+        version = recorded if recorded in both else both[-1]
+        if version == recorded or request.name in forms.MESSAGES:
+            return version
+        for field in request.fields:
+            is_said = field.is_array and getattr(body, field.name)
+            if is_said and version not in field.versions and recorded in field.versions:
+                what = f"{api} v{recorded} has {field.name}, which v{version} cannot say"
+                raise CannotBeSent(what)
         return version
 
     # ---- brokers
@@ -133,7 +142,11 @@ class TargetCluster:
         return None
 
     def divided(self, api: str, body: Any) -> list[tuple[int | None, Any]]:
-        """Return to which brokers a request goes, with the part for each; None is any."""
+        """Return to which brokers a request goes, with the part for each; None is any. Partitions
+        that the cluster lacks are left out."""
+        parts = [*forms.one_by_one(body)]
+        if len(parts) > 1:
+            return [each for part in parts for each in self.divided(api, part)]
         kind = answers(api)
         if kind is Answers.CONTROLLER:
             return [(self.controller if self.controller in self.nodes else None, body)]
@@ -143,19 +156,22 @@ class TargetCluster:
         place = _partitions(type(body))
         if place is None:
             return [(None, body)]
-        parts: dict[int | None, list[tuple[Any, list[Any]]]] = {}
+        led: dict[int | None, list[tuple[Any, list[Any]]]] = {}
+        lacks_any = False
         for topic in getattr(body, place[0]) or ():
             name = own_topic_name(topic)
             for each in getattr(topic, place[1]):
                 number = each if isinstance(each, int) else partition_of(each)
-                node = self.leaders.get((name, number))
-                found = parts.setdefault(node, [])
+                if self.lacks((name, number)):
+                    lacks_any = True
+                    continue
+                found = led.setdefault(self.leaders.get((name, number)), [])
                 if not found or found[-1][0] is not topic:
                     found.append((topic, []))
                 found[-1][1].append(each)
-        if len(parts) < 2:
-            return [(next(iter(parts), None), body)]
-        return [(node, _part(body, place, topics)) for node, topics in parts.items()]
+        if len(led) < 2 and not lacks_any:
+            return [(next(iter(led), None), body)]
+        return [(node, _part(body, place, topics)) for node, topics in led.items()]
 
 
 def _part(body: Any, place: tuple[str, str], topics: list[tuple[Any, list[Any]]]) -> Any:

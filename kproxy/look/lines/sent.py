@@ -47,6 +47,8 @@ def lines(sent: Sent) -> Iterator[str]:
         yield _written(sent)
     for reason, number in sent.left_out.most_common():
         yield f"not sent: {count(number, 'request')}: {reason}"
+    for address, reason in sent.lost.items():
+        yield "broker {}:{} was given up: {}".format(*address, reason)
     if sent.latencies:
         yield ""
         yield from _table(
@@ -58,7 +60,11 @@ def lines(sent: Sent) -> Iterator[str]:
             yield f"… and {count(len(sent.latencies) - _APIS_MAX, 'more API')}"
     yield ""
     if not sent.differences:
-        yield "no differences"
+        yield (
+            "no errors that the recording lacks: of copies only errors are compared"
+            if sent.is_load
+            else "no differences"
+        )
         return
     total = sum(times for times, _ in sent.differences.values())
     yield f"{count(len(sent.differences), 'difference')} from the recording, {total} times"

@@ -382,6 +382,26 @@ def response_body(frame: bytes, api_key: int, api_version: int) -> int:
 # ── frames ───────────────────────────────────────────────────────────────────────────────────
 
 
+def take_frames(data: bytearray, frame_bytes_max: int) -> list[bytes]:
+    """Remove the whole frames at the beginning of what has arrived, and return them.
+
+    Raises:
+        ProtocolError: a frame cannot have this size.
+    """
+    frames, start = [], 0
+    while len(data) - start >= SIZE_BYTES:
+        size = int.from_bytes(data[start : start + SIZE_BYTES], "big", signed=True)
+        if not 0 <= size <= frame_bytes_max:
+            raise ProtocolError(f"frame size {size}", offset=start)
+        end = start + SIZE_BYTES + size
+        if len(data) < end:
+            break
+        frames.append(bytes(data[start:end]))
+        start = end
+    del data[:start]
+    return frames
+
+
 def decode_request(frame: bytes) -> Request:
     """Decode a whole request frame, size prefix included.
 

@@ -1,0 +1,591 @@
+"""A recording as clients of a cluster: each recorded connection is one, all of them in one order.
+
+::
+
+    take ─▶ dispatch ─ when nothing holds it ─▶ a client ─ its own order ─▶ steps ─▶ Sender
+              ▲                                                               │
+              └─ finish ◀─ compare, learn ◀─ again, if it passes ◀── responses
+
+A client is a recorded connection; its requests go, on links of its own, to whichever broker leads
+or coordinates what they name. What a client would ask again is sent again: after an error that
+passes, and a Fetch until the records that the recording has are there, or can no longer come.
+
+A client's links end where the recorded connection ended. Memory is bounded by `is_full`, and by
+what is unanswered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import Side
+from kproxy.exchange.exchange import Exchange
+from kproxy.proxy import redact
+from kproxy.send import compared, forms, target, transactions
+from kproxy.send.apis import is_admin, is_read, why_left_out
+from kproxy.send.compared import Deviation, Fetched
+from kproxy.send.fetching import RecordedFetchSession
+from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, Outstanding, SendItem
+from kproxy.send.sender import (
+    AGAIN_NS,
+    PASSES_NS,
+    ClusterGone,
+    Question,
+    Sender,
+    SendLink,
+    Signal,
+    Steps,
+)
+from kproxy.send.substitution import Renaming, Substitution, Where, name_topics
+from kproxy.send.target import CannotBeSent
+from kproxy.send.transactions import ImplicitTransactions
+from kproxy.wire.protocol import ProtocolError, api_key, codec, codes, is_retriable
+
+_PRODUCE, _LIST_OFFSETS, _SHARE_FETCH = 0, 2, 78
+_METADATA_CREATES_NOTHING = 4
+"""The first version of Metadata that can ask for a topic without creating it."""
+_WAITS = ("max_wait_ms", "rebalance_timeout_ms", "timeout_ms")
+"""Fields of a request with the time that the broker may take besides."""
+_JOIN_NS = 20_000_000
+"""Between two members that join, which have connections of their own: the first one leads. At once,
+one pair in five came the other way round to a broker of Kafka 4.3."""
+_SETTLES_NS = 2_000_000_000
+"""A cluster takes a moment to carry out what changes it: what is read meanwhile, and differs, is
+read again."""
+_AGAIN_WAIT_MS = 100
+_LAST_FETCHES = 10
+"""A Fetch of committed records is sent so often when all has been produced: the end of a
+transaction reaches the partition behind its answer."""
+
+
+@attrs.frozen
+class SendSettings:
+    """How a recording is sent."""
+
+    renaming: Renaming = attrs.field(factory=Renaming)
+    factor: float = 0.0
+    """Of the recorded times; 0 sends at once what nothing holds."""
+    allow_admin: bool = False
+    create_topics: bool = False
+    repeat: int = 1
+    clients: int = 1
+
+    @property
+    def is_load(self) -> bool:
+        """True if there are copies, whose records mix: only errors are compared then."""
+        return self.repeat * self.clients > 1
+
+    def rounds(self) -> Iterator[list[Renaming]]:
+        """Yield the names of the copies that are sent at the same time, time after time."""
+        for time in range(1, self.repeat + 1):
+            names = [f"-{each}-{time}" for each in range(1, self.clients + 1)]
+            yield [
+                attrs.evolve(self.renaming, suffix=each if self.is_load else "") for each in names
+            ]
+
+
+@attrs.define(eq=False)
+class _SentCall:
+    """A request under way."""
+
+    exchange: Exchange
+    size_bytes: int
+    client: _SentClient
+    ticket: int
+    blocks_others: bool
+    """Requests of other connections wait for its response, too."""
+    request: Any = None
+    """Its body as it is sent."""
+    version: int = 0
+    fetched: dict[Any, Fetched] | None = None
+    began_ns: int = 0
+    is_counted: bool = False
+    is_timed: bool = False
+    last_fetches: int = 0
+    joins_behind: Signal | None = None
+    """That the JoinGroup before it was sent."""
+    joined: Signal | None = None
+    """Of a JoinGroup, that it was sent."""
+
+    @property
+    def api(self) -> str:
+        """The name of its API."""
+        return self.exchange.api or ""
+
+
+@attrs.define(eq=False)
+class _SentClient:
+    """A recorded connection."""
+
+    client_id: str | None
+    outstanding: Outstanding = attrs.field(factory=Outstanding)
+    session: RecordedFetchSession = attrs.field(factory=RecordedFetchSession)
+    links: dict[int | None, SendLink] = attrs.field(factory=dict)
+    queue: deque[_SentCall] = attrs.field(factory=deque)
+    """What waits for its own order."""
+    sending: _SentCall | None = None
+    """What begins, and is not sent yet."""
+    has_ended: bool = False
+
+
+class SentConversation:
+    """One copy of the recording's conversation."""
+
+    def __init__(self, sender: Sender, renaming: Renaming, settings: SendSettings) -> None:
+        self.substitution = Substitution(renaming, sender.cluster.topic_ids)
+        self._sender = sender
+        self._settings = settings
+        self._transactions = ImplicitTransactions()
+        self._joined: Signal | None = None
+        """That of the last JoinGroup: members join in their order, for the first one leads."""
+        self._items: deque[SendItem] = deque()
+        self._held = self._held_bytes = 0
+        """What was taken, and has not begun."""
+        self._is_whole = False
+        self._clients: dict[tuple[str | None, int], _SentClient] = {}
+        self._outstanding = Outstanding()
+        self._tickets = 0
+        self._began_ns = self._first_ns = self._due_ns = 0
+        self._position_ns: float = 0
+        """The time of the next request that is not under way."""
+        self._producing = 0
+        """Requests under way that may lead to records."""
+        self._calls = 0
+        self._without_records: set[Where] = set()
+        """Partitions in which records of the recording did not come: others are not waited for."""
+        self._settles_ns = 0
+        """Until then the cluster may be carrying out what has changed it."""
+        self._given_up: set[tuple[str, frozenset[int]]] = set()
+
+    # ---- inputs
+
+    def take(self, item: SendItem | None) -> None:
+        """Take what comes next in the recording, None at its end; `Sender.wake` does the rest."""
+        if item is None:
+            self._is_whole = True
+        else:
+            self._items.append(item)
+            self._held += 1
+            self._held_bytes += item.size_bytes
+        self._sender.soon(self._dispatch)
+
+    @property
+    def is_full(self) -> bool:
+        """True if it holds enough."""
+        return self._held >= HELD_MAX or self._held_bytes >= HELD_BYTES_MAX
+
+    @property
+    def is_done(self) -> bool:
+        """True if all is sent and answered."""
+        return self._is_whole and not self._items and not self._calls
+
+    # ---- the order
+
+    def _dispatch(self) -> None:
+        now_ns = self._sender.now_ns
+        self._began_ns = self._began_ns or now_ns
+        while self._items:
+            item = self._items[0]
+            self._position_ns = item.time_ns
+            self._first_ns = self._first_ns or item.time_ns
+            due_ns = self._began_ns + int((item.time_ns - self._first_ns) * self._settings.factor)
+            if due_ns > now_ns:
+                if due_ns != self._due_ns:
+                    self._due_ns = due_ns
+                    self._sender.timers.at(due_ns, lambda now_ns: self._dispatch())
+                return
+            if self._outstanding.hold(item.after_ns):
+                return
+            self._items.popleft()
+            self._put(item)
+        if self._is_whole:
+            self._position_ns = math.inf
+            if not self._calls:
+                for client in self._clients.values():
+                    self._end(client)
+
+    def _put(self, item: SendItem) -> None:
+        exchange = item.entry
+        if isinstance(exchange, ConnectionEnd):
+            if (client := self._clients.pop(item.connection, None)) is not None:
+                self._end(client)
+        elif reason := why_left_out(exchange, self._settings.allow_admin):
+            self._sender.sent.leave_out(reason)
+        else:
+            self._put_call(item, exchange)
+            return
+        self._let_go(item.size_bytes)
+
+    def _put_call(self, item: SendItem, exchange: Exchange) -> None:
+        client = self._clients.get(item.connection)
+        if client is None:
+            suffix = self.substitution.renaming.suffix
+            renamed = exchange.client_id and f"{exchange.client_id}{suffix}"
+            client = self._clients[item.connection] = _SentClient(renamed)
+        self._tickets += 1
+        is_poll = exchange.api_key in (codec.FETCH, _SHARE_FETCH)
+        blocks_others = not is_poll or _has_records(exchange)
+        call = _SentCall(exchange, item.size_bytes, client, self._tickets, blocks_others)
+        self._calls += 1
+        if call.api == "JoinGroup":
+            call.joins_behind = self._joined
+            call.joined = self._joined = Signal()
+        if blocks_others:
+            self._outstanding.sent(call.ticket, _answered_ns(exchange))
+        self._producing += exchange.api_key == _PRODUCE
+        client.queue.append(call)
+        self._advance(client)
+
+    def _let_go(self, size_bytes: int) -> None:
+        self._held -= 1
+        self._held_bytes -= size_bytes
+
+    def _advance(self, client: _SentClient) -> None:
+        """Begin what a client sends next, if its own order has it so."""
+        if client.sending or any(link.blocked_ns for link in client.links.values()):
+            return
+        if client.queue and not client.outstanding.hold(client.queue[0].exchange.time_ns):
+            call = client.queue.popleft()
+            self._let_go(call.size_bytes)
+            client.outstanding.sent(call.ticket, _answered_ns(call.exchange))
+            client.sending = call
+            self._sender.start(self._steps(call))
+        elif client.has_ended and not client.queue and not len(client.outstanding):
+            for link in client.links.values():
+                self._sender.close(link)
+
+    def _end(self, client: _SentClient) -> None:
+        client.has_ended = True
+        self._advance(client)
+
+    # ---- a call
+
+    def _steps(self, call: _SentCall) -> Steps:
+        try:
+            yield from self._perform(call)
+        except CannotBeSent as error:
+            self._differs(call, str(error), f"v{call.exchange.api_version}", "not sent")
+        self._was_sent(call)
+        self._calls -= 1
+        self._producing -= call.exchange.api_key == _PRODUCE
+        call.client.outstanding.answered(call.ticket)
+        self._outstanding.answered(call.ticket)
+        self._advance(call.client)
+        self._dispatch()
+
+    def _perform(self, call: _SentCall) -> Steps:
+        """Put in what the cluster decides, send, send again, compare."""
+        call.began_ns = self._sender.now_ns
+        exchange, api = call.exchange, call.api
+        yield from self._prepare(call)
+        recorded = exchange.api_version or 0
+        for before in self._transactions.requests(api, recorded, call.version, call.request):
+            yield from self._say_before(before)
+        if call.joins_behind is not None:
+            yield call.joins_behind
+        found: list[Deviation] = []
+        while (new := (yield from self._exchange(call))) is not None:
+            if self._should_retry(call, new):
+                yield from self._before_retry(call, new)
+                continue
+            yield from self._begin_epoch(call, new)
+            found = [*self._compared(call, new)]
+            if not (found and is_read(api) and self._sender.now_ns < self._settles_ns):
+                break
+            yield AGAIN_NS
+        if new is not None and is_admin(api):
+            self._settles_ns = self._sender.now_ns + _SETTLES_NS
+        for each in found:
+            self._sender.sent.differs(each, exchange.number)
+
+    def _begin_epoch(self, call: _SentCall, new: Any) -> Steps:
+        """Begin the epoch that comes with the end of a transaction, where the broker knows only
+        the older protocol: the sequences of a newer client begin anew with it."""
+        told = getattr(call.exchange.response, "producer_id", -1)
+        if call.api == "EndTxn" and new.producer_id < 0 <= told:
+            answer = yield from self._say_before(transactions.next_epoch(call.request))
+            if answer is not None and not answer.error_code:
+                new.producer_id, new.producer_epoch = answer.producer_id, answer.producer_epoch
+
+    def _prepare(self, call: _SentCall) -> Steps:
+        """Make the request as this cluster takes it.
+
+        Raises: CannotBeSent.
+        """
+        exchange, cluster, api = call.exchange, self._sender.cluster, call.api
+        names = exchange.topic_names
+        try:
+            body = call.request = codec.decode_request_body(exchange.request_frame or b"")
+        except ProtocolError as error:
+            raise CannotBeSent(str(error)) from None
+        forms.complete(body, exchange.api_version or 0)
+        if exchange.api_key == codec.FETCH:
+            call.client.session.complete(body)
+            if not self._settings.factor and not call.blocks_others:
+                body.max_wait_ms = 0  # nothing came of it
+        if cluster.needs_topics(api):
+            lacking = self.substitution.topics(body, names) - cluster.topic_ids.keys()
+            if lacking:
+                yield from self._sender.learn_topics(lacking)
+        self.substitution.translate(body, names)
+        least = 0
+        if api == "Metadata" and not self._settings.create_topics:
+            body.allow_auto_topic_creation, least = False, _METADATA_CREATES_NOTHING
+            if not exchange.api_version and not body.topics:
+                body.topics = None  # all of them, as newer versions say it
+        wanted = max(exchange.api_version or 0, least)
+        call.version = cluster.version(exchange.api_key or 0, wanted, body)
+        if call.version != wanted:
+            what = "version: the cluster knows {} to {}".format(*cluster.versions[exchange.api_key])
+            self._differs(call, what, f"v{exchange.api_version}", f"sent as v{call.version}")
+
+    def _say_before(self, body: Any) -> Steps:
+        """Tell the coordinator of a transaction what newer clients need not say; return what it
+        answers at last."""
+        api, version = transactions.MADE[type(body)]
+        sender, key = self._sender, self._sender.cluster.coordinator_key(api, body)
+        gives_up_ns = sender.now_ns + PASSES_NS
+        while sender.now_ns < gives_up_ns:
+            if key is not None and key not in sender.cluster.coordinators:
+                yield from sender.learn_coordinator(key)
+            node = sender.cluster.coordinators.get(key or (0, ""))
+            answer = yield from sender.ask(api_key(api) or 0, version, body, node)
+            if answer is None:
+                sender.cluster.forget((), key)
+            elif not any(is_retriable(each) for each in compared.errors(answer)):
+                return answer
+            yield AGAIN_NS
+        return None
+
+    def _exchange(self, call: _SentCall) -> Steps:
+        """Send a request to whoever answers it; return the response, None if there is none."""
+        sender, cluster, exchange = self._sender, self._sender.cluster, call.exchange
+        responses, left = [], [call.request]
+        while left:
+            key = cluster.coordinator_key(call.api, call.request)
+            if key is not None and key not in cluster.coordinators:
+                yield from sender.learn_coordinator(key)
+            parts = [part for body in left for part in cluster.divided(call.api, body)]
+            if not parts:
+                sender.sent.leave_out("partitions that the cluster does not have")
+                return None
+            questions = [self._ask(call, *each) for each in parts]
+            for each in questions:
+                yield each.written
+            if not call.is_counted and any(each.written_ns for each in questions):
+                call.is_counted = True
+                sender.sent.ask(exchange)
+            self._was_sent(call)
+            for each in questions:
+                yield each.answered
+            if exchange.one_way:
+                return None
+            open_ = [each for each in questions if each.answer is None]
+            if lost := next((each for each in open_ if each.written_ns), None):
+                if exchange.response is not None:
+                    self._differs(call, "response", "came", lost.why or "the connection ended")
+                return None
+            if not call.is_timed and not open_:
+                call.is_timed = True
+                sender.sent.answer(call.api, sender.now_ns - questions[-1].written_ns)
+            kind = exchange.api_key or 0, call.version
+            try:
+                responses += [_body(each.answer, *kind) for each in questions if each.answer]
+            except ProtocolError as error:
+                self._differs(call, "the response cannot be decoded", "", str(error))
+                return None
+            if open_:
+                yield from self._find_others(call, open_)
+            left = [each.body for each in open_]
+        return target.merged(responses)
+
+    def _ask(self, call: _SentCall, node: int | None, body: Any) -> Question:
+        """Ask a broker, or any."""
+        exchange, client = call.exchange, call.client
+        if node is None and exchange.node_id in self._sender.cluster.nodes:
+            before = client.links.get(exchange.node_id)
+            node = None if before is not None and before.why else exchange.node_id
+        link = client.links.get(node)
+        if link is None or link.ended:
+            link = client.links[node] = self._sender.link(node, client.client_id)
+            link.on_flow = partial(self._advance, client)
+        waits_ms = sum(getattr(body, name, 0) or 0 for name in _WAITS)
+        try:
+            return self._sender.request(
+                link, exchange.api_key or 0, call.version, body,
+                waits_ms=waits_ms, expects=exchange.response is not None, one_way=exchange.one_way,
+            )  # fmt: skip
+        except ProtocolError as error:
+            raise CannotBeSent(f"cannot be said in v{call.version}: {error}") from None
+
+    def _was_sent(self, call: _SentCall) -> None:
+        """Have the client go on, and who joins behind it."""
+        if call.joined is not None and not call.joined.done:
+            sender, joined = self._sender, call.joined
+            sender.timers.at(sender.now_ns + _JOIN_NS, lambda now_ns: sender.fire(joined))
+            call.joined = None
+        if call.client.sending is call:
+            call.client.sending = None
+            self._sender.soon(partial(self._advance, call.client))
+
+    def _find_others(self, call: _SentCall, unsent: list[Question]) -> Steps:
+        """Have others answer than brokers that are not there.
+
+        Raises: CannotBeSent, ClusterGone.
+        """
+        sender, link = self._sender, unsent[0].link
+        address = sender.cluster.nodes.get(link.node if link.node is not None else -1)
+        if address is None:
+            raise ClusterGone(link.why)  # no broker can be reached
+        if sender.now_ns - call.began_ns > PASSES_NS:
+            sender.give_up(address, link.why)
+        if address in sender.sent.lost:
+            raise CannotBeSent("its broker is given up")
+        yield AGAIN_NS
+        yield from self._learn_anew(call)
+
+    def _learn_anew(self, call: _SentCall) -> Steps:
+        """Forget who answers a call, and ask."""
+        cluster, topics = self._sender.cluster, set[str]()
+        if cluster.needs_topics(call.api):
+            topics = self.substitution.topics(call.exchange.request, call.exchange.topic_names)
+        cluster.forget(topics, cluster.coordinator_key(call.api, call.request))
+        yield from self._sender.learn_topics(topics)
+
+    # ---- again
+
+    def _should_retry(self, call: _SentCall, new: Any) -> bool:
+        recorded, cluster = call.exchange.response, self._sender.cluster
+        if recorded is None:
+            return False
+        if call.api == "JoinGroup" and new.error_code == codes.MEMBER_ID_REQUIRED:
+            if recorded.error_code != new.error_code:  # from v4 on members join twice
+                call.request.member_id = new.member_id
+                return True
+        if compared.is_to_be_sent_again(call.api, recorded, new, cluster.lacks, cluster.names):
+            why_again = call.api, frozenset(compared.errors(new))
+            if self._sender.now_ns - call.began_ns < PASSES_NS:
+                return why_again not in self._given_up
+            self._given_up.add(why_again)
+            return False
+        if call.exchange.api_key != codec.FETCH or self._settings.is_load or compared.errors(new):
+            return False
+        return self._lacks_records(call, new)
+
+    def _lacks_records(self, call: _SentCall, new: Any) -> bool:
+        """Take the records of a Fetch; return whether others may come that the recording has."""
+        renaming, offsets = self.substitution.renaming, self.substitution.offsets
+        if call.fetched is None:
+            found = compared.fetched(call.exchange.response, call.exchange.topic_names)
+            call.fetched = {where: Fetched(batches) for where, batches in found.items()}
+        here = compared.fetched(new, self._sender.cluster.names)
+        lacks = False
+        for where, each in call.fetched.items():
+            each.take(here.get((renaming.topic(where[0]), where[1]), []))
+            is_complete = each.is_complete(offsets.get(where) or compared.AS_RECORDED)
+            is_waited_for = where not in self._without_records and not self._is_lacking(where)
+            lacks = lacks or (is_waited_for and not is_complete)
+        if not lacks:
+            return False
+        may_come = self._producing or self._position_ns <= call.exchange.completed_ns
+        if not may_come:
+            call.last_fetches += 1
+        isolated = getattr(call.request, "isolation_level", 0)
+        return call.last_fetches <= (_LAST_FETCHES if isolated else 1)
+
+    def _before_retry(self, call: _SentCall, new: Any) -> Steps:
+        if call.fetched is None or compared.errors(new):
+            yield AGAIN_NS
+            yield from self._learn_anew(call)
+        else:
+            if call.last_fetches:
+                yield AGAIN_NS
+            self._advance_fetch(call)
+
+    def _advance_fetch(self, call: _SentCall) -> None:
+        """Have a Fetch go on behind what has come."""
+        call.request.max_wait_ms = min(call.request.max_wait_ms, _AGAIN_WAIT_MS)
+        renamed = self.substitution.renaming.topic
+        ends = {
+            (renamed(topic), partition): each.end
+            for (topic, partition), each in (call.fetched or {}).items()
+            if each.end
+        }
+        for topic in call.request.topics:
+            for each in topic.partitions:
+                end = ends.get((topic.topic, each.partition), 0)
+                each.fetch_offset = max(each.fetch_offset, end)
+
+    # ---- the end
+
+    def _compared(self, call: _SentCall, new: Any) -> Iterator[Deviation]:
+        """Learn from a pair of responses, and compare them."""
+        exchange, api, cluster = call.exchange, call.api, self._sender.cluster
+        recorded, names = exchange.response, exchange.topic_names
+        if recorded is None:
+            return
+        self.substitution.learn(exchange.request, recorded, call.request, new, names)
+        if exchange.api_key in (_PRODUCE, _LIST_OFFSETS):
+            self._learn_offsets(exchange, new)
+        if self._settings.is_load and not compared.errors(new):
+            return
+        if api in ("Produce", "Fetch") and not (compared.errors(recorded) | compared.errors(new)):
+            for where, each in (call.fetched or {}).items():
+                if self._is_lacking(where):
+                    continue
+                offsets = self.substitution.offsets.get(where) or compared.AS_RECORDED
+                if not each.is_complete(offsets):
+                    self._without_records.add(where)
+                yield from each.differences(where, offsets)
+            return
+        kind = exchange.api_key or 0, exchange.api_version or 0
+        expected = _body(exchange.response_frame or b"", *kind)  # which was decoded before
+        self.substitution.translate(expected, names)
+        name_topics(new, cluster.names)
+        both = call.version, exchange.api_version or 0
+        version = max(both) if type(new).__name__ in forms.LISTS else min(both)
+        yield from compared.differences(exchange, expected, new, version, cluster.lacks)
+
+    def _is_lacking(self, where: Where) -> bool:
+        return self._sender.cluster.lacks((self.substitution.renaming.topic(where[0]), where[1]))
+
+    def _learn_offsets(self, exchange: Exchange, new: Any) -> None:
+        here = compared.offsets(new, self._sender.cluster.names)
+        produced = compared.produced(exchange.request, exchange.topic_names)
+        rename = self.substitution.renaming.topic
+        for where, offset in compared.offsets(exchange.response, exchange.topic_names).items():
+            found = here.get((rename(where[0]), where[1]), -1)
+            self.substitution.learn_offset(where, offset, found, produced.get(where, 0))
+
+    def _differs(self, call: _SentCall, what: str, recorded: str, now: str) -> None:
+        self._sender.sent.differs(Deviation(call.api, what, recorded, now), call.exchange.number)
+
+
+def _body(response: bytes, key: int, version: int) -> Any:
+    """Decode a response without its secrets: differences are shown.
+
+    Raises: ProtocolError.
+    """
+    if redact.is_sensitive(key):
+        response = redact.redact(response, Side.BROKER, key, version) or response
+    body = codec.decode_response_body(response, key, version)[0]
+    forms.complete(body, version)
+    return body
+
+
+def _answered_ns(exchange: Exchange) -> int:
+    """Return when the recording has the response; later than all else if it has none."""
+    return 1 << 63 if exchange.response_frame is None else exchange.completed_ns
+
+
+def _has_records(exchange: Exchange) -> bool:
+    return bool(
+        exchange.response is not None and compared.fetched(exchange.response, exchange.topic_names)
+    )

@@ -1,0 +1,189 @@
+"""What clients of a recording ask a cluster, and in what order, by a cluster that is made up."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.send.conversation import SendSettings
+from kproxy.send.sender import ClusterGone
+from kproxy.wire.protocol import codes, messages
+from tests.exchange.batches import batch
+from tests.exchange.bodies import (
+    fetch_request,
+    fetch_response,
+    produce_request,
+    produce_response,
+)
+from tests.exchange.making import MS, START_NS, request, response
+from tests.send.made_up import NOTHING, REFUSED, MadeUp
+
+SPANS = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12
+)
+"""Requests: the connection, when it was asked, how long it took."""
+
+
+def conversation(spans: list[tuple[int, int, int]]) -> list[Any]:
+    """Frames of requests that are answered in the order in which they were asked on each
+    connection; the key says which one it is."""
+    kind, frames, last = messages.FindCoordinatorRequest, [], {}
+    for number, (connection, asked, took) in enumerate(sorted(spans, key=lambda each: each[1]), 1):
+        at_ns = START_NS + asked * MS
+        frame = request("FindCoordinator", 1, kind(key=f"{number}"), number, connection)
+        frame.received_ns = frame.sent_ns = at_ns
+        last[connection] = max(last.get(connection, 0), at_ns + took * MS) + 1
+        answered = messages.FindCoordinatorResponse()
+        frames += [frame, response(frame, answered, received_ns=last[connection])]
+    return sorted(frames, key=lambda each: each.received_ns)
+
+
+@given(SPANS, st.data())
+def test_all_is_asked_once_after_what_was_answered_before(spans, data) -> None:
+    frames = conversation(spans)
+    requests = {each.number: each for each in frames if each.side.name == "CLIENT"}
+    ends_ns = {each.number: each.received_ns for each in frames if each.side.name == "BROKER"}
+    hangs_up = data.draw(st.sets(st.sampled_from(sorted(requests))))
+    asked: list[int] = []
+
+    def answer(body: Any) -> Any:
+        number = int(body.key)
+        asked.append(number)
+        before = [each for each in requests if ends_ns[each] < requests[number].received_ns]
+        assert {*before} <= {*asked}
+        return None if number in hangs_up else messages.FindCoordinatorResponse()
+
+    made_up = MadeUp(answer)
+    made_up.delay_ns = lambda: data.draw(st.integers(0, 50)) * MS
+    made_up.send(frames)
+    assert sorted(asked) == sorted(requests)
+    for connection in (1, 2, 3):
+        own = [each for each in asked if requests[each].connection == connection]
+        assert own == sorted(own)
+    sent = made_up.sender.sent
+    lost = sum(times for times, _ in sent.differences.values())
+    assert sent.requests == len(asked) == sent.answered + lost
+    assert lost >= len(hangs_up)
+
+
+@given(st.data())
+def test_members_join_in_the_order_that_they_had(data) -> None:
+    """So the same one leads, however long each takes to connect."""
+    kind = messages.JoinGroupRequest
+    asked = [
+        request("JoinGroup", 5, kind(group_id="g", group_instance_id=f"{n}"), n, connection=n)
+        for n in range(1, 4)
+    ]
+    joined = messages.JoinGroupResponse()
+    answers = [response(each, joined, received_ns=asked[-1].sent_ns + MS) for each in asked]
+    made_up = MadeUp(lambda body: joined)
+    made_up.delay_ns = lambda: data.draw(st.integers(0, 100)) * MS
+    made_up.send([*asked, *answers])
+    assert [each.group_instance_id for each in made_up.asked] == ["1", "2", "3"]
+    joins_ns = [at for what, link, at in made_up.log if what == "WriteLink" and link.is_recorded]
+    assert min(later - at for at, later in itertools.pairwise(joins_ns)) >= 20 * MS
+
+
+@pytest.mark.parametrize("is_only_given_its_id", [True, False])
+def test_a_member_that_is_only_given_its_id_waits_for_what_came_before_that(
+    is_only_given_its_id: bool,
+) -> None:
+    """It holds up the others until it comes with it."""
+    error_code = codes.MEMBER_ID_REQUIRED if is_only_given_its_id else codes.NONE
+    joined, metadata = messages.JoinGroupResponse(error_code=error_code), messages.MetadataResponse
+    before = request("Metadata", 4, messages.MetadataRequest())
+    join = request("JoinGroup", 5, messages.JoinGroupRequest(group_id="g"), 2, connection=2)
+    told = response(before, metadata(), received_ns=join.sent_ns + MS)
+    made_up = MadeUp(
+        lambda body: joined if isinstance(body, messages.JoinGroupRequest) else metadata()
+    )
+    delays = iter([50 * MS])  # the first connection takes long
+    made_up.delay_ns = lambda: next(delays, MS)
+    made_up.send([before, join, told, response(join, joined)])
+    kinds = [type(each).__name__ for each in made_up.asked]
+    assert (kinds == ["MetadataRequest", "JoinGroupRequest"]) is is_only_given_its_id
+
+
+def test_a_fetch_goes_on_until_all_that_was_recorded_has_come() -> None:
+    batches = {0: batch(2), 2: batch(3, offset=2)}
+    asked = request("Fetch", 4, fetch_request({0: 0}))
+    frames = [asked, response(asked, fetch_response({0: b"".join(batches.values())}))]
+    offsets = []
+
+    def answer(body: Any) -> Any:
+        offsets.append(body.topics[0].partitions[0].fetch_offset)
+        return fetch_response({0: batches[offsets[-1]]})
+
+    made_up = MadeUp(answer)
+    made_up.send(frames)
+    assert offsets == [0, 2]
+    assert not made_up.sender.sent.differences
+
+
+def produced(count: int) -> list[Any]:
+    """Frames of so many requests that were produced one after the other, half a second each."""
+    frames = []
+    for number in range(1, count + 1):
+        asked = request("Produce", 8, produce_request({0: batch(1)}), number)
+        asked.received_ns = asked.sent_ns = START_NS + number * 500 * MS
+        frames += [asked, response(asked, produce_response({0: number}))]
+    return frames
+
+
+def test_what_a_broker_that_is_gone_led_goes_to_who_leads_it_then() -> None:
+    def answer(body: Any) -> Any:
+        if len(made_up.asked) == 2:
+            made_up.refusing.add(1)
+            return None
+        return produce_response({0: len(made_up.asked)})
+
+    made_up = MadeUp(answer, nodes=(1, 2, 3))
+    made_up.send(produced(5))
+    sent = made_up.sender.sent
+    assert len(made_up.asked) == 5 and sent.answered == 4 and not sent.lost
+    ((differs, _),) = sent.differences.items()
+    assert differs.what == "response"  # of the one that was under way
+
+
+def test_a_broker_that_stays_away_is_given_up_and_others_go_on() -> None:
+    made_up = MadeUp(lambda body: messages.MetadataResponse(), nodes=(1, 2))
+    made_up.refusing.add(2)
+    made_up.leader = 2
+    other = request("Metadata", 4, messages.MetadataRequest(), 9, connection=9)
+    frames = [*produced(3), other, response(other, messages.MetadataResponse())]
+    made_up.send(frames)
+    sent = made_up.sender.sent
+    assert sent.lost == {("broker2", 2): REFUSED} and sent.answered == 1
+    assert [(each.api, each.now, times) for each, (times, _) in sent.differences.items()] == [
+        ("Produce", "not sent", 3)
+    ]
+    assert made_up.sender.now_ns < 15_000 * MS  # it is waited for once
+
+
+def test_where_no_broker_is_left_it_ends() -> None:
+    made_up = MadeUp(lambda body: NOTHING, nodes=(1, 2))
+    made_up.refusing |= {1, 2}
+    with pytest.raises(ClusterGone, match=REFUSED):
+        made_up.send(produced(1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(NOTHING, "no answer in 30"), (b"", "another request")]
+)
+def test_a_broker_that_does_not_do_its_part_is_given_up(answer: Any, why: str) -> None:
+    made_up = MadeUp(lambda body: answer)
+    with pytest.raises(ClusterGone, match=f"is given up: 3 times in a row: .*{why}"):
+        made_up.send(produced(5))
+    assert len(made_up.asked) == 3
+
+
+def test_a_login_that_ends_is_done_again_when_nothing_is_under_way() -> None:
+    made_up = MadeUp(lambda body: produce_response({0: 1}), lifetime_ms=1000)
+    made_up.send(produced(6), SendSettings(factor=1.0))
+    done = [what for what, link, _ in made_up.log if link.is_recorded]
+    assert done.count("LogInLink") >= 2 and made_up.sender.sent.answered == 6
+    assert "OpenLink" not in done[1:]
