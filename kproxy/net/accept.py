@@ -188,8 +188,9 @@ class Acceptor:
     ) -> None:
         with scope:
             async with trio.open_nursery() as nursery:
-                for listener in listeners:
+                for listener in listeners[1:]:
                     nursery.start_soon(self._accept, listener, node_id, scope)
+                await self._accept(listeners[0], node_id, scope)
 
     async def _accept(
         self, listener: trio.SocketListener, node_id: int | None, scope: trio.CancelScope

@@ -1,13 +1,15 @@
-"""Run the proxy: resolve, listen, open the recording, and run all parts (`running`).
+"""Run the proxy, or a replaying broker: resolve, listen, open the recording, and run all parts
+(`running`).
 
 ::
 
-    resolve, listen ─▶ recording, recorder, pump ─▶ ready(address) ─▶ … ─▶ RunSummary
+    resolve, listen ─▶ recording, recorder, pump ─▶ its first listeners ─▶ ready(address) ─▶ …
+                                                                       … ─▶ RunSummary
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,9 +51,10 @@ from kproxy.net.start_checks import check_bootstrap, check_loops, warn
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls, ListenTls
 from kproxy.net.traffic import Traffic
-from kproxy.proxy.actions import Address
+from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules, rules_note
+from kproxy.proxy.machine import StartingMachine
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.versions import newest_with_addresses
@@ -85,7 +88,7 @@ class Observer(Protocol):
 
 @attrs.frozen
 class Options:
-    """The options of `kproxy run`."""
+    """The options of `kproxy run`, and of `kproxy replay`."""
 
     settings: Settings
     listen_host: str = "127.0.0.1"
@@ -138,6 +141,10 @@ class Options:
     """Log in with them for clients, which do not do it themselves."""
     schemas: SchemaSettings | None = None
     """Where the schemas of the recording come from; None: they are not collected."""
+    replaying: StartingMachine | None = None
+    """The broker of a recording, which has settings of its own; None: a proxy before real ones."""
+    replayed: Sequence[Path] = ()
+    """The files of that recording."""
 
 
 @attrs.frozen
@@ -173,7 +180,8 @@ async def serve(
     """
     secure = _security(options, log)
     descriptors = open_files(options.connections_max, log)
-    await check_bootstrap(options.settings.bootstrap, log)
+    if not options.replaying:
+        await check_bootstrap(options.settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(options.settings.listen_port)
     clock = Clock()
@@ -183,23 +191,25 @@ async def serve(
             addresses = await _operator_addresses(options, interface, bootstrap, log)
             with listeners.closed_on_failure(addresses.listening):
                 started_ns = clock()
-                recording, retention = _open_recording(options, started_ns, log)
+                recording, retention = open_recording(options, started_ns, log)
         traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
         cluster = Cluster(_probing(options, bool(addresses.listening)), options.rules)
+        machine = options.replaying or cluster
         pump = Pump(
-            cluster, interface, recorder, clock, log, options.connections_max, descriptors, secure
+            machine, interface, recorder, clock, log, options.connections_max, descriptors, secure
         )
         schemas = _schemas(options, cluster, recorder, clock, log)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
         operated = Operated(
             pump=pump,
-            machine=cluster,
+            machine=machine,
             recorder=recorder,
             recording=recording,
             retention=retention,
+            replayed=options.replayed,
             traffic=traffic or Traffic(),
             failures=secure.failures,
             rules=options.rules,
@@ -210,17 +220,21 @@ async def serve(
             recordings=options.control_recordings,
         )
         tasks += control_servers(addresses, operated, log)
-        seen = _seen_nodes(options, log)
-        remembered = {} if seen is None else seen.load()
-        discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
-        tasks.append(partial(discovering, clock=clock, log=log))
+        if options.replaying:
+            first = partial(options.replaying.start, started_ns)
+        else:
+            seen = _seen_nodes(options, log)
+            remembered = {} if seen is None else seen.load()
+            first = partial(cluster.restored, remembered)
+            discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
+            tasks.append(partial(discovering, clock=clock, log=log))
         reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
         reloading = Reloading(secure, *reading, lambda: pump.draining)
         running = Running(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
             reloading.reload,
         )  # fmt: skip
-        complete = await run(running, partial(_begin, operated, cluster, remembered, ready))
+        complete = await run(running, partial(_begin, operated, first, ready))
     return _summary(recorder, recording, retention, complete)
 
 
@@ -237,9 +251,10 @@ async def _operator_addresses(
     log: Callable[[str], None],
 ) -> OperatorAddresses:
     """Open the operator's addresses, once it is clear that kproxy may listen where it does."""
-    await check_loops(options.settings.bootstrap, bootstrap, log)
-    advertised = options.settings.advertised_host
-    await warn(options.listen_host, interface.loopback, advertised, log)
+    if not options.replaying:
+        await check_loops(options.settings.bootstrap, bootstrap, log)
+        advertised = options.settings.advertised_host
+        await warn(options.listen_host, interface.loopback, advertised, log)
     return await open_addresses(options.control, options.control_token, options.health)
 
 
@@ -275,13 +290,10 @@ def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | Non
 
 
 def _begin(
-    operated: Operated,
-    cluster: Cluster,
-    remembered: Mapping[int, Address],
-    ready: Callable[[str], None],
+    operated: Operated, first: Callable[[], list[Action]], ready: Callable[[str], None]
 ) -> None:
     """Listen for the brokers that are known at the start; report the bootstrap address."""
-    operated.pump.perform(cluster.restored(remembered))
+    operated.pump.perform(first())
     ready(operated.address)
 
 
@@ -412,7 +424,7 @@ def _intake(
     return intake
 
 
-def _open_recording(
+def open_recording(
     options: Options, start_ns: int, log: Callable[[str], None]
 ) -> tuple[Recording | None, Retention | None]:
     """Begin the recording, and what keeps its folder within limits, if there are to be any."""
