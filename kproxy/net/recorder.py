@@ -20,7 +20,8 @@ the entries at hand, as a disk does that refuses them. Only the thread touches t
 waiting for a disk can be given up.
 
 Resource handling: owns the sink, if there is one, and then a thread from `run` on; `finish` closes
-the sink and ends the thread. When `finish` is cancelled, both are left as they are, to the end of the process.
+the sink and ends the thread. When `finish` is cancelled, both are left as they are, to the end of
+the process.
 """
 
 from __future__ import annotations

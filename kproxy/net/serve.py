@@ -198,8 +198,9 @@ async def serve(
         cluster = Cluster(_probing(options, bool(addresses.listening)), options.rules)
         machine = options.replaying or cluster
         pump = Pump(
-            machine, interface, recorder, clock, log, options.connections_max, descriptors, secure
-        )
+            machine, interface, recorder, clock, log, options.connections_max, descriptors, secure,
+            lingers=options.observer is None,
+        )  # fmt: skip
         schemas = _schemas(options, cluster, recorder, clock, log)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
