@@ -108,12 +108,10 @@ async def send(
             with ending_signals() as signals:
                 async with trio.open_nursery() as nursery:
                     sender.nursery = nursery
-                    for task in (
-                        *secure.tasks,
-                        partial(_until_signal, signals, sent, nursery.cancel_scope),
-                        partial(_look, look, sent),
-                    ):
+                    for task in (*secure.tasks, partial(_look, look, sent)):
                         nursery.start_soon(task)
+                    if signals is not None:
+                        nursery.start_soon(_until_signal, signals, sent, nursery.cancel_scope)
                     await _begin(sender, options, plan, log)
                     sent.began = trio.current_time()
                     async with trio.open_nursery() as copies:

@@ -113,7 +113,7 @@ def open_recorded(
     opened = OpenRecordings.of(list(files))
     key = _key(opened, wanted)
     is_small = opened.file_bytes < INDEXED_BYTES_MIN
-    folder = folder or index_file.cache_folder()
+    folder = folder or (None if is_small else index_file.cache_folder())
     if key is None or (folder is None and not is_small):
         return _readable(_read(opened, wanted, progress, on_note, opened.place), opened)
     path = index_file.path_of(folder or Path(), key)
