@@ -167,6 +167,13 @@ class CassetteRun:
         differ."""
         return self._session.alive and not (self.how.settings.fails_fast and self.findings)
 
+    def when_red(self, call: Callable[[], object]) -> None:
+        """With `fail_fast` have this called once the client differs, in another thread."""
+        if isinstance(self._session, ReplaySession) and self.how.settings.fails_fast:
+            self._session.on_red = call
+            if self.findings:
+                call()
+
     @property
     def unplayed(self) -> list[ClientDifference]:
         """Missing parts of the recording that do not fail; known after `finish`."""

@@ -210,6 +210,8 @@ class ReplaySession:
     """The recording of this run, where somebody looks at it meanwhile; else there is `save`."""
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
+    on_red: Callable[[], object] = attrs.field(default=lambda: None, init=False)
+    """Called with the first finding, in its thread: from then on it fails, whatever comes."""
     _watcher: Watcher = attrs.field(init=False)
     _options: serve.Options = attrs.field(init=False)
     _report: Report = attrs.field(init=False)
@@ -375,6 +377,7 @@ class ReplaySession:
     def _note_finding(self, finding: ClientDifference) -> None:
         if self._first_ns is None:
             self._first_ns = time.time_ns()
+            self.on_red()
 
     def _records_are_missing(self) -> bool:
         return not self._report.count and self._machine.state.check.lacks_records
