@@ -180,8 +180,7 @@ async def serve(
     """
     secure = _security(options, log)
     descriptors = open_files(options.connections_max, log)
-    if not options.replaying:
-        await check_bootstrap(options.settings.bootstrap, log)
+    await check_bootstrap(options.settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(options.settings.listen_port)
     clock = Clock()
@@ -194,8 +193,7 @@ async def serve(
                 recording, retention = open_recording(options, started_ns, log)
         traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
-        newest_with_addresses()  # 20 ms: now, and not while the first client waits
-        cluster = Cluster(_probing(options, bool(addresses.listening)), options.rules)
+        cluster = _cluster(options, bool(addresses.listening))
         machine = options.replaying or cluster
         pump = Pump(
             machine, interface, recorder, clock, log, options.connections_max, descriptors, secure,
@@ -221,14 +219,7 @@ async def serve(
             recordings=options.control_recordings,
         )
         tasks += control_servers(addresses, operated, log)
-        if options.replaying:
-            first = partial(options.replaying.start, started_ns)
-        else:
-            seen = _seen_nodes(options, log)
-            remembered = {} if seen is None else seen.load()
-            first = partial(cluster.restored, remembered)
-            discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
-            tasks.append(partial(discovering, clock=clock, log=log))
+        first = _first(options, cluster, pump, secure, clock, log, tasks)
         reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
         reloading = Reloading(secure, *reading, lambda: pump.draining)
         running = Running(
@@ -252,8 +243,8 @@ async def _operator_addresses(
     log: Callable[[str], None],
 ) -> OperatorAddresses:
     """Open the operator's addresses, once it is clear that kproxy may listen where it does."""
+    await check_loops(options.settings.bootstrap, bootstrap, log)
     if not options.replaying:
-        await check_loops(options.settings.bootstrap, bootstrap, log)
         advertised = options.settings.advertised_host
         await warn(options.listen_host, interface.loopback, advertised, log)
     return await open_addresses(options.control, options.control_token, options.health)
@@ -288,6 +279,25 @@ def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | Non
     if options.nodes_folder is None or not (settings.listen_port or settings.node_ports):
         return None
     return SeenNodes(options.nodes_folder, settings.bootstrap, log)
+
+
+def _first(
+    options: Options,
+    cluster: Cluster,
+    pump: Pump,
+    secure: Security,
+    clock: Clock,
+    log: Callable[[str], None],
+    tasks: list[Task],
+) -> Callable[[], list[Action]]:
+    """Return the event that opens the first listeners; add the task that looks for more brokers."""
+    if options.replaying:
+        return partial(options.replaying.start, clock())
+    seen = _seen_nodes(options, log)
+    remembered = {} if seen is None else seen.load()
+    discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
+    tasks.append(partial(discovering, clock=clock, log=log))
+    return partial(cluster.restored, remembered)
 
 
 def _begin(
@@ -338,10 +348,13 @@ def _named(cluster: Cluster, clock: Clock) -> dict[int, Named]:
     return {node_id: (broker, clock.wall_ns(at_ns) / 1e9) for node_id, (broker, at_ns) in named}
 
 
-def _probing(options: Options, is_watched: bool) -> Settings:
-    """Return the settings with the probes of brokers, which the operator's addresses ask for."""
+def _cluster(options: Options, is_watched: bool) -> Cluster:
+    """Return the proxy, with the probes of brokers, which the operator's addresses ask for."""
+    if not options.replaying:
+        newest_with_addresses()  # 20 ms: now, and not while the first client waits
     logs_in = bool(options.credentials)
-    return attrs.evolve(options.settings, probes=is_watched, probes_log_in=logs_in)
+    settings = attrs.evolve(options.settings, probes=is_watched, probes_log_in=logs_in)
+    return Cluster(settings, options.rules)
 
 
 def _recorder(

@@ -18,12 +18,11 @@ import trio
 
 from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
-from kproxy.net import replaying, serve
+from kproxy.net import serve
 from kproxy.net.serve import RunSummary
 from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Action
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
 from kproxy.recording import entries, read, verify
 from kproxy.wire.protocol import decode_response, messages
@@ -248,24 +247,29 @@ async def test_a_stop_does_not_wait_for_a_disk_that_hangs(
     assert trio.current_time() - began < 5
 
 
+class Starting(Answerer):
+    """A replaying broker."""
+
+    def start(self, now: int) -> list[Action]:
+        """It has no listener."""
+        return []
+
+
 async def test_a_replaying_broker_whose_control_address_is_open_to_all_is_refused_in_a_line() -> (
     None
 ):
-    operation = replaying.ReplayOperation(("0.0.0.0", 0), None, machine=None, rules=Rules())
+    options = serve.Options(Settings(()), control=("0.0.0.0", 0), replaying=Starting(b""))
     with pytest.raises(Unusable, match="KPROXY_CONTROL_TOKEN"):
-        await replaying.replay(None, "127.0.0.1", 0, None, print, print, operation=operation)
+        await serve.serve(options, print, print)
 
 
 async def test_a_replaying_broker_is_named_by_its_advertised_host() -> None:
-    class Starting(Answerer):
-        def start(self, now: int) -> list[Action]:
-            return []
-
     stop, named = trio.Event(), []
 
     def ready(address: str) -> None:
         named.append(address)
         stop.set()
 
-    await replaying.replay(Starting(b""), "127.0.0.1", 0, "kproxy.test", ready, print, stop)
+    settings = Settings((), advertised_host="kproxy.test")
+    await serve.serve(serve.Options(settings, replaying=Starting(b"")), ready, print, stop=stop)
     assert named[0].startswith("kproxy.test:")
