@@ -26,7 +26,9 @@ import contextlib
 import inspect
 import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -503,11 +505,15 @@ def pytest_fixture_setup(
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Fail a test whose client differs from the recording, even if the client hides the error."""
     try:
-        result = yield
+        with _ended_when_red(item):
+            result = yield
     except pytest.skip.Exception:
         raise
     except BaseException as error:
-        if (run := item.stash.get(_run, None)) is not None:
+        run = item.stash.get(_run, None)
+        if run is not None and item.stash.get(_findings_reported, False):
+            item.add_report_section("call", "kproxy", run.story())
+        elif run is not None:
             # An app that did not come to its end lacks records, and that is no cause.
             found = run.findings or (run.missing if isinstance(error, AssertionError) else [])
             text = [run.text(found)] if found else []
@@ -519,6 +525,45 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     if (run := item.stash.get(_run, None)) is not None:
         _fail_with_findings(item, run)
     return result
+
+
+_GIVE_UP_SECONDS = 1.0
+"""Behind the first difference: in this time a client has its error, and the test mostly its own."""
+_RED = signal.SIGUSR2
+
+
+@contextlib.contextmanager
+def _ended_when_red(item: pytest.Item) -> Iterator[None]:
+    """With `fail_fast` end a test that waits though it has failed: its main thread gets a signal,
+    if nobody else has a handler for that."""
+    run, main = item.stash.get(_run, None), threading.main_thread()
+    is_free = signal.getsignal(_RED) is signal.SIG_DFL
+    if run is None or threading.current_thread() is not main or not is_free:
+        yield
+        return
+    is_over = False
+
+    def end(*_: object) -> None:
+        if not is_over:
+            item.stash[_findings_reported] = True
+            pytest.fail(run.text(run.findings), pytrace=False)
+
+    def begin() -> None:
+        with contextlib.suppress(RuntimeError):  # it runs
+            timer.start()
+
+    timer = threading.Timer(_GIVE_UP_SECONDS, signal.pthread_kill, (main.ident, _RED))
+    signal.signal(_RED, end)
+    run.when_red(begin)
+    try:
+        yield
+    finally:
+        is_over = True
+        run.when_red(lambda: None)
+        timer.cancel()
+        if timer.ident is not None:
+            timer.join()  # a signal that is on its way must not find the default handler
+        signal.signal(_RED, signal.SIG_DFL)
 
 
 def _fail_with_findings(item: pytest.Item, run: CassetteRun) -> None:

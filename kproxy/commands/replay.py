@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kproxy.commands import options as kinds
 from kproxy.commands.checked import (
@@ -41,8 +41,8 @@ from kproxy.commands.tls import add_listen_tls_options, listen_tls
 from kproxy.levels import warning
 
 if TYPE_CHECKING:
-    from kproxy.net.replaying import ReplayOperation, StartingMachine
     from kproxy.proxy.faults import Rules
+    from kproxy.proxy.machine import StartingMachine
     from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
@@ -137,10 +137,11 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.lines.console import Console
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
     from kproxy.net.listeners import ListenError
-    from kproxy.net.replaying import replay
+    from kproxy.net.serve import Options, serve
     from kproxy.net.tls.settings import TlsError
     from kproxy.net.unusable import Unusable
     from kproxy.recording import RecordingError
+    from kproxy.recording import recordings as files_of
     from kproxy.replay.report import ClientDifference, Report
 
     _check_files(options)
@@ -168,11 +169,13 @@ def run(options: argparse.Namespace) -> int:
             collect_garbage_rarely()
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)
-            place = (*listen_address(options), options.advertise)
-            served = _served_by(machine, rules, options)
-            begin = partial(replay, served, *place, console.ready, console.log)
-            operation = _operation(options, served, rules, recordings)
-            trio.run(partial(begin, operation=operation, listen_tls=listen_tls(options)))
+            serve_options = Options(
+                **_served(options, rules, recordings),
+                read_rules=reread_rules(options, rules),
+                replaying=_behind_rules(machine, rules, options),
+                replayed=files_of(options.files),
+            )
+            trio.run(partial(serve, serve_options, console.ready, console.log))
         except (Unusable, TlsError) as error:
             return console.fail(f"kproxy replay: {error}", 2)
         except (ListenError, RecordingError) as error:
@@ -188,36 +191,14 @@ def run(options: argparse.Namespace) -> int:
     return 1 if report.count else missed_faults(rules, options)
 
 
-def _served_by(machine: ReplayBroker, rules: Rules, options: argparse.Namespace) -> StartingMachine:
+def _behind_rules(
+    machine: ReplayBroker, rules: Rules, options: argparse.Namespace
+) -> StartingMachine:
     """Return the machine that clients meet: where rules may act, a proxy is in front."""
     from kproxy.replay.ruled import RuledBroker
 
     may_have_rules = rules.rules or options.control or reread_rules(options, rules)
     return RuledBroker(machine, rules) if may_have_rules else machine
-
-
-def _operation(
-    options: argparse.Namespace, machine: StartingMachine, rules: Rules, recordings: Path | None
-) -> ReplayOperation | None:
-    from kproxy.net.replaying import ReplayOperation
-    from kproxy.recording import recordings as files_of
-    from kproxy.replay.broker import ReplayBroker
-    from kproxy.replay.ruled import RuledBroker
-
-    read_rules = reread_rules(options, rules)
-    if not (options.control or options.health or read_rules):
-        return None
-    assert isinstance(machine, ReplayBroker | RuledBroker)
-    return ReplayOperation(
-        options.control,
-        control_token() if options.control else None,
-        machine,
-        rules,
-        replayed=files_of(options.files),
-        recordings=recordings,
-        health=options.health,
-        read_rules=read_rules,
-    )
 
 
 def _check_files(options: argparse.Namespace) -> None:
@@ -246,8 +227,14 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
     """Return kproxy in front of the broker, as the options want it."""
     import attrs
 
-    from kproxy.proxy.settings import Settings
     from kproxy.testing.sessions import Front
+
+    return Front(attrs.evolve(Front().template, **_served(options, rules, recordings)))
+
+
+def _served(options: argparse.Namespace, rules: Rules, recordings: Path | None) -> dict[str, Any]:
+    """Return the options of `serve.Options` that are the user's."""
+    from kproxy.proxy.settings import Settings
 
     host, port = listen_address(options)
     settings = Settings(
@@ -258,18 +245,16 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
         idle_seconds=options.idle_timeout,
         held_bytes_max=options.held_bytes_max,
     )
-    template = attrs.evolve(
-        Front().template,
-        settings=settings,
-        listen_host=host,
-        control=options.control,
-        control_token=control_token() if options.control else None,
-        control_recordings=recordings,
-        health=options.health,
-        rules=rules,
-        listen_tls=listen_tls(options),
-    )
-    return Front(template)
+    return {
+        "settings": settings,
+        "listen_host": host,
+        "control": options.control,
+        "control_token": control_token() if options.control else None,
+        "control_recordings": recordings,
+        "health": options.health,
+        "rules": rules,
+        "listen_tls": listen_tls(options),
+    }
 
 
 def _settings(options: argparse.Namespace) -> ReplaySettings:
@@ -315,13 +300,13 @@ def _machine(
             notices.note,
             lambda done, total: progress.update(done),
         )
-    served = _served(machine.state.loaded) if machine.strict is None else []
-    for line in (*notices.texts, *served, *lines):
+    summary = _summary(machine.state.loaded) if machine.strict is None else []
+    for line in (*notices.texts, *summary, *lines):
         log(line)
     return machine
 
 
-def _served(loaded: Loaded) -> list[str]:
+def _summary(loaded: Loaded) -> list[str]:
     from kproxy.exchange.words.wording import count
 
     topics = loaded.cluster.topics.values()

@@ -42,8 +42,8 @@ class _NodeListener:
     places: list[tuple[str, int]]
     sockets: list[trio.socket.SocketType]
     """One socket for each place; none if the port was lost while it refused."""
-    accepting: trio.CancelScope | None
-    """The scope of the task that accepts; None: it refuses."""
+    accepting: list[trio.CancelScope]
+    """The scopes of the tasks that accept; none if it refuses."""
 
 
 class Acceptor:
@@ -136,10 +136,9 @@ class Acceptor:
         """Refuse clients at the listener of a node, whose port stays ours; accepted connections
         stay."""
         node = self._nodes.get(node_id)
-        if self._stopped or node is None or node.accepting is None:
+        if self._stopped or node is None or not node.accepting:
             return
-        node.accepting.cancel()
-        node.accepting = None
+        _cancel(node)
         try:
             for index, sock in enumerate(node.sockets):
                 node.sockets[index] = refuse(sock)
@@ -151,8 +150,7 @@ class Acceptor:
         node = self._nodes.pop(node_id)
         self.listening.remove(node.places)
         _close(node)
-        if node.accepting:
-            node.accepting.cancel()
+        _cancel(node)
 
     @property
     def _stopped(self) -> bool:
@@ -177,22 +175,21 @@ class Acceptor:
 
     def _accept_from(
         self, listeners: list[trio.SocketListener], node_id: int | None
-    ) -> trio.CancelScope:
+    ) -> list[trio.CancelScope]:
         assert self._nursery is not None, "run comes first"
-        scope = trio.CancelScope()
-        self._nursery.start_soon(self._accept_all, listeners, node_id, scope)
-        return scope
+        scopes = [trio.CancelScope() for _ in listeners]
+        for listener, scope in zip(listeners, scopes, strict=True):
+            self._nursery.start_soon(self._accept_within, scope, listener, node_id)
+        return scopes
 
-    async def _accept_all(
-        self, listeners: list[trio.SocketListener], node_id: int | None, scope: trio.CancelScope
+    async def _accept_within(
+        self, scope: trio.CancelScope, listener: trio.SocketListener, node_id: int | None
     ) -> None:
         with scope:
-            async with trio.open_nursery() as nursery:
-                for listener in listeners:
-                    nursery.start_soon(self._accept, listener, node_id, scope)
+            await self._accept(scope, listener, node_id)
 
     async def _accept(
-        self, listener: trio.SocketListener, node_id: int | None, scope: trio.CancelScope
+        self, scope: trio.CancelScope, listener: trio.SocketListener, node_id: int | None
     ) -> None:
         while True:
             try:
@@ -225,6 +222,12 @@ class Acceptor:
         if problem not in self._logged:
             self._logged.add(problem)
             self._log(warning(text))
+
+
+def _cancel(node: _NodeListener) -> None:
+    for scope in node.accepting:
+        scope.cancel()
+    node.accepting = []
 
 
 def _close(node: _NodeListener) -> None:

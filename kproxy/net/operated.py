@@ -2,7 +2,7 @@
 
 ::
 
-    serve, replaying ─▶ Operated ─┬─▶ control_api: status, connections, rules
+    serve ─▶ Operated ─┬─▶ control_api: status, connections, rules
                                   └─▶ metrics
 """
 

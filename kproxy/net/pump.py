@@ -88,6 +88,7 @@ class Pump:
         connections_max: int = CONNECTIONS_MAX,
         descriptors: Descriptors | None = None,
         security: Security = PLAINTEXT,
+        lingers: bool = True,
     ) -> None:
         self._machine = machine
         self._recorder = recorder
@@ -121,7 +122,7 @@ class Pump:
         self._held_up = False
         """Nothing is read, because the recorder has no room."""
         self._alarm = Alarm(clock, self._wake)
-        self._turns = Turns(self._readiness, self._alarm, recorder, clock, self._handle)
+        self._turns = Turns(self._readiness, self._alarm, recorder, clock, self._handle, lingers)
         self._nursery: trio.Nursery
         self._empty = trio.Event()
         self._can_linger = False

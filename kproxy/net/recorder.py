@@ -19,8 +19,9 @@ Invariants: `put` raises nothing. An unforeseen exception, here or in the sink, 
 the entries at hand, as a disk does that refuses them. Only the thread touches the sink, so that
 waiting for a disk can be given up.
 
-Resource handling: owns the sink, and a thread from `run` on; `finish` closes the sink and ends the
-thread. When `finish` is cancelled, both are left as they are, to the end of the process.
+Resource handling: owns the sink, if there is one, and then a thread from `run` on; `finish` closes
+the sink and ends the thread. When `finish` is cancelled, both are left as they are, to the end of
+the process.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ class Recorder:
     # ------------------------------------------------------------ jobs
 
     def _start(self) -> None:
-        if self._thread is None:
+        if self._thread is None and self._sink is not None:
             token = trio.lowlevel.current_trio_token()
             self._thread = threading.Thread(
                 target=self._work, args=(token,), name="kproxy-recorder", daemon=True
@@ -341,18 +342,10 @@ class Recorder:
             if self._sink is not None:
                 if job.last:
                     self._sink.prepare_close()
-                clock = self._clock
-                if clock is None or not clock.moves:
-                    self._sink.write(job.entries)
-                else:
-                    self._sink.write(self._on_wall(job.entries, clock), clock.offset_ns)
+                write_to(self._sink, job.entries, self._clock)
         except Exception as error:
             job.error = error
         job.done = True
-
-    def _on_wall(self, entries: list[Entry], clock: Clock) -> list[Entry]:
-        """Return entries with notes at the times that the system's clock had."""
-        return [clock.wall_note(each) if type(each) is Note else each for each in entries]
 
     def _complete(self) -> str:
         """Close the sink; return why it cannot be completed, or ""."""
@@ -441,6 +434,15 @@ class Recorder:
         except Exception as error:
             self._watch = None
             self._log(f"the display stops, {defect(error)}")
+
+
+def write_to(sink: Sink, entries: Sequence[Entry], clock: Clock | None) -> None:
+    """Write entries, at the times that the system's clock had."""
+    if clock is None or not clock.moves:
+        sink.write(entries)
+    else:
+        moved = [clock.wall_note(each) if type(each) is Note else each for each in entries]
+        sink.write(moved, clock.offset_ns)
 
 
 def _memory_bytes(entries: Iterable[Entry]) -> int:

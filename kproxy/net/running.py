@@ -56,7 +56,7 @@ class Running:
     recorder: Recorder
     bootstrap: Sequence[trio.SocketListener]
     log: Callable[[str], None]
-    signals: AsyncIterator[int]
+    signals: AsyncIterator[int] | None
     """The signals that end it: `ending_signals`."""
     stop: trio.Event | None = None
     """An event that ends it as a first signal does."""
@@ -86,16 +86,14 @@ def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
 
 
 @contextlib.contextmanager
-def ending_signals() -> Iterator[AsyncIterator[int]]:
-    """Receive the signals that end a run; only the main thread gets any."""
+def ending_signals() -> Iterator[AsyncIterator[int] | None]:
+    """Receive the signals that end a run; only the main thread gets any, others None."""
     if threading.current_thread() is threading.main_thread():
         is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by nohup
         with trio.open_signal_receiver(*ENDING[: -1 if is_ignored else None]) as signals:
             yield signals
     else:
-        silent, signals = trio.open_memory_channel[int](0)
-        with silent, signals:
-            yield signals
+        yield None
 
 
 async def run(running: Running, ready: Callable[[], None]) -> bool:
@@ -114,7 +112,9 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
 
                 await nursery.start(until_done, pump.serve, running.bootstrap)
                 end_now = nursery.cancel_scope.cancel
-                ending.start_soon(_end_at_signals, running, reload, completing, end_now)
+                if running.signals is not None:
+                    by = running.signals, reload, completing, end_now
+                    ending.start_soon(_end_at_signals, running, *by)
                 if running.stop is not None:
                     ending.start_soon(_end_at_stop, running, running.stop, completing)
                 if running.schemas is not None:
@@ -138,6 +138,7 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
 
 async def _end_at_signals(
     running: Running,
+    signals: AsyncIterator[int],
     reload: Callable[[], Awaitable[None]] | None,
     completing: trio.CancelScope,
     end_now: Callable[[], None],
@@ -146,7 +147,7 @@ async def _end_at_signals(
     pump, seconds = running.pump, running.drain_seconds
     async with trio.open_nursery() as nursery:
         signalled = False
-        async for number in running.signals:
+        async for number in signals:
             if number == signal.SIGHUP and reload is not None:
                 nursery.start_soon(reload)
                 continue

@@ -277,13 +277,11 @@ async def send(
             with ending_signals() as signals:
                 async with trio.open_nursery() as nursery:
                     carrier.nursery = nursery
-                    for task in (
-                        *secure.tasks,
-                        carrier.keep_time,
-                        partial(_until_signal, signals, sent, nursery.cancel_scope),
-                        partial(_look, look, sent),
-                    ):
+                    tasks = *secure.tasks, carrier.keep_time, partial(_look, look, sent)
+                    for task in tasks:
                         nursery.start_soon(task)
+                    if signals is not None:
+                        nursery.start_soon(_until_signal, signals, sent, nursery.cancel_scope)
                     await _begin(carrier, options, plan, log)
                     sent.began = trio.current_time()
                     if inputs is not None:

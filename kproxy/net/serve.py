@@ -1,13 +1,15 @@
-"""Run the proxy: resolve, listen, open the recording, and run all parts (`running`).
+"""Run the proxy, or a replaying broker: resolve, listen, open the recording, and run all parts
+(`running`).
 
 ::
 
-    resolve, listen ─▶ recording, recorder, pump ─▶ ready(address) ─▶ … ─▶ RunSummary
+    resolve, listen ─▶ recording, recorder, pump ─▶ its first listeners ─▶ ready(address) ─▶ …
+                                                                       … ─▶ RunSummary
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,9 +51,10 @@ from kproxy.net.start_checks import check_bootstrap, check_loops, warn
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls, ListenTls
 from kproxy.net.traffic import Traffic
-from kproxy.proxy.actions import Address
+from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules, rules_note
+from kproxy.proxy.machine import StartingMachine
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.versions import newest_with_addresses
@@ -85,7 +88,7 @@ class Observer(Protocol):
 
 @attrs.frozen
 class Options:
-    """The options of `kproxy run`."""
+    """The options of `kproxy run`, and of `kproxy replay`."""
 
     settings: Settings
     listen_host: str = "127.0.0.1"
@@ -138,6 +141,10 @@ class Options:
     """Log in with them for clients, which do not do it themselves."""
     schemas: SchemaSettings | None = None
     """Where the schemas of the recording come from; None: they are not collected."""
+    replaying: StartingMachine | None = None
+    """The broker of a recording, which has settings of its own; None: a proxy before real ones."""
+    replayed: Sequence[Path] = ()
+    """The files of that recording."""
 
 
 @attrs.frozen
@@ -183,23 +190,25 @@ async def serve(
             addresses = await _operator_addresses(options, interface, bootstrap, log)
             with listeners.closed_on_failure(addresses.listening):
                 started_ns = clock()
-                recording, retention = _open_recording(options, started_ns, log)
+                recording, retention = open_recording(options, started_ns, log)
         traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
-        newest_with_addresses()  # 20 ms: now, and not while the first client waits
-        cluster = Cluster(_probing(options, bool(addresses.listening)), options.rules)
+        cluster = _cluster(options, bool(addresses.listening))
+        machine = options.replaying or cluster
         pump = Pump(
-            cluster, interface, recorder, clock, log, options.connections_max, descriptors, secure
-        )
+            machine, interface, recorder, clock, log, options.connections_max, descriptors, secure,
+            lingers=options.observer is None,
+        )  # fmt: skip
         schemas = _schemas(options, cluster, recorder, clock, log)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
         operated = Operated(
             pump=pump,
-            machine=cluster,
+            machine=machine,
             recorder=recorder,
             recording=recording,
             retention=retention,
+            replayed=options.replayed,
             traffic=traffic or Traffic(),
             failures=secure.failures,
             rules=options.rules,
@@ -210,10 +219,7 @@ async def serve(
             recordings=options.control_recordings,
         )
         tasks += control_servers(addresses, operated, log)
-        seen = _seen_nodes(options, log)
-        remembered = {} if seen is None else seen.load()
-        discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
-        tasks.append(partial(discovering, clock=clock, log=log))
+        first = _first(options, cluster, pump, secure, clock, log, tasks)
         reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
         reloading = Reloading(
             secure,
@@ -225,7 +231,7 @@ async def serve(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
             reloading.reload,
         )  # fmt: skip
-        complete = await run(running, partial(_begin, operated, cluster, remembered, ready))
+        complete = await run(running, partial(_begin, operated, first, ready))
     return _summary(recorder, recording, retention, complete)
 
 
@@ -243,8 +249,9 @@ async def _operator_addresses(
 ) -> OperatorAddresses:
     """Open the operator's addresses, once it is clear that kproxy may listen where it does."""
     await check_loops(options.settings.bootstrap, bootstrap, log)
-    advertised = options.settings.advertised_host
-    await warn(options.listen_host, interface.loopback, advertised, log)
+    if not options.replaying:
+        advertised = options.settings.advertised_host
+        await warn(options.listen_host, interface.loopback, advertised, log)
     return await open_addresses(options.control, options.control_token, options.health)
 
 
@@ -279,14 +286,30 @@ def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | Non
     return SeenNodes(options.nodes_folder, settings.bootstrap, log)
 
 
-def _begin(
-    operated: Operated,
+def _first(
+    options: Options,
     cluster: Cluster,
-    remembered: Mapping[int, Address],
-    ready: Callable[[str], None],
+    pump: Pump,
+    secure: Security,
+    clock: Clock,
+    log: Callable[[str], None],
+    tasks: list[Task],
+) -> Callable[[], list[Action]]:
+    """Return the event that opens the first listeners; add the task that looks for more brokers."""
+    if options.replaying:
+        return partial(options.replaying.start, clock())
+    seen = _seen_nodes(options, log)
+    remembered = {} if seen is None else seen.load()
+    discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
+    tasks.append(partial(discovering, clock=clock, log=log))
+    return partial(cluster.restored, remembered)
+
+
+def _begin(
+    operated: Operated, first: Callable[[], list[Action]], ready: Callable[[str], None]
 ) -> None:
     """Listen for the brokers that are known at the start; report the bootstrap address."""
-    operated.pump.perform(cluster.restored(remembered))
+    operated.pump.perform(first())
     ready(operated.address)
 
 
@@ -330,10 +353,13 @@ def _named(cluster: Cluster, clock: Clock) -> dict[int, Named]:
     return {node_id: (broker, clock.wall_ns(at_ns) / 1e9) for node_id, (broker, at_ns) in named}
 
 
-def _probing(options: Options, is_watched: bool) -> Settings:
-    """Return the settings with the probes of brokers, which the operator's addresses ask for."""
+def _cluster(options: Options, is_watched: bool) -> Cluster:
+    """Return the proxy, with the probes of brokers, which the operator's addresses ask for."""
+    if not options.replaying:
+        newest_with_addresses()  # 20 ms: now, and not while the first client waits
     logs_in = bool(options.credentials)
-    return attrs.evolve(options.settings, probes=is_watched, probes_log_in=logs_in)
+    settings = attrs.evolve(options.settings, probes=is_watched, probes_log_in=logs_in)
+    return Cluster(settings, options.rules)
 
 
 def _recorder(
@@ -417,7 +443,7 @@ def _intake(
     return intake
 
 
-def _open_recording(
+def open_recording(
     options: Options, start_ns: int, log: Callable[[str], None]
 ) -> tuple[Recording | None, Retention | None]:
     """Begin the recording, and what keeps its folder within limits, if there are to be any."""

@@ -45,7 +45,7 @@ async def check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], Non
             await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
             unresolved.append(f"{host}: {why(error)}")
-    if len(unresolved) == len(bootstrap):
+    if unresolved and len(unresolved) == len(bootstrap):
         raise Unusable(
             f"cannot resolve {'; '.join(unresolved)}; check the address for typing mistakes"
         )
@@ -64,7 +64,7 @@ async def check_loops(
     loops = [address for address in bootstrap if await leads_to_ourselves(address, ours)]
     names = ", ".join(address_text(*address) for address in loops)
     text = f"--bootstrap {names} is where kproxy itself listens"
-    if len(loops) == len(bootstrap):
+    if loops and len(loops) == len(bootstrap):
         raise Unusable(f"{text}; give the address of a broker, or another --listen")
     if loops:
         log(warning(f"{text}; going on with the other bootstrap addresses"))

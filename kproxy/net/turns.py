@@ -35,7 +35,7 @@ _SHORT_NS = 1_000_000
 """A wait that took longer held up other tasks, and was in vain, whatever came."""
 _VAIN_TURNS = 16
 """After two waits in vain, so many turns have none: clients with time to think are waited for
-through trio, and so are those in the same thread as a test."""
+through trio. Those of a test always are: it asks meanwhile, and would wait for the turn."""
 _TURN_NS = 5_000_000
 """After this long, and one wait, other tasks get their turn, however much there is to do …"""
 _SHORT_TURN_NS = 500_000
@@ -113,20 +113,24 @@ class Turns:
         recorder: HasRoom,
         clock: Callable[[], int],
         handle: Callable[[int, int], None],
+        lingers: bool = True,
     ) -> None:
-        """`handle` gets a descriptor and its events, as `Readiness.poll` gives them."""
+        """`handle` gets a descriptor and its events, as `Readiness.poll` gives them; `lingers` if
+        turns may wait."""
         self._readiness = readiness
         self._alarm = alarm
         self._recorder = recorder
         self._clock = clock
         self._handle = handle
+        self._lingers = lingers
 
     async def run(self, room: Callable[[], Awaitable[None]]) -> None:
         """Take turns until cancelled; wait for `room` while the recorder is congested."""
         scheduled = _Scheduled()
         trio.lowlevel.add_instrument(scheduled)
         try:
-            seen = vain_waits = turns_without = 0
+            seen = vain_waits = 0
+            turns_without = 0 if self._lingers else math.inf
             while True:
                 await trio.lowlevel.wait_readable(self._readiness.descriptor)
                 alone, seen = scheduled.count == seen + 1, scheduled.count

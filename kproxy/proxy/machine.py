@@ -185,6 +185,14 @@ class OpenMachine(Machine, Protocol):
         ...
 
 
+class StartingMachine(OpenMachine, Protocol):
+    """A machine that has listeners before a client has come."""
+
+    def start(self, now: int) -> list[Action]:
+        """Return the actions of the start: listeners."""
+        ...
+
+
 class ClientSideOnly:
     """The events that a machine without brokers behind it, which neither dials nor probes, ignores:
     what `Machine` and `OpenMachine` want of it all the same."""

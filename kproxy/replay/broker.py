@@ -158,7 +158,7 @@ class ReplayBroker(ClientSideOnly):
             return []
         connection.ended = True
         if how == "eof" and (connection.busy or connection.waiting):
-            self.state.fetches.answer(self.state, number)
+            self.state.fetches.answer(self.state, number)  # it half-closed
             return self._drain(now, [])
         return self._end(connection, "")
 
@@ -222,6 +222,8 @@ class ReplayBroker(ClientSideOnly):
 
     def _drain(self, now: int, actions: list[Action]) -> list[Action]:
         """Send the responses of waiting requests, and handle the next requests after them."""
+        if self.state.gives_up:
+            self.state.fetches.answer_all(self.state)
         responses = self.state.responses
         while responses:
             call, body = responses.pop(0)

@@ -95,10 +95,15 @@ class WaitingFetches:
                 state.respond(waiting.call, body)
 
     def answer(self, state: State, connection: int) -> None:
-        """Answer the waiting requests of a connection at once: its client has half-closed."""
+        """Answer the waiting requests of a connection at once."""
         for waiting in self.waiting.pop(connection, ()):
             waiting.timer.cancel()
             state.respond(waiting.call, _response(state, waiting.call))
+
+    def answer_all(self, state: State) -> None:
+        """Answer all waiting requests at once: see `State.gives_up`."""
+        for connection in list(self.waiting):
+            self.answer(state, connection)
 
     def forget(self, connection: int) -> None:
         """Drop the waiting requests of a connection that has ended."""

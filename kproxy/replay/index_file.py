@@ -246,6 +246,7 @@ _NAMES = {(each.__module__, each.__name__) for each in _CLASSES} | {
 }
 
 
+@functools.cache
 def _fields() -> int:
     """Return a checksum of the names of all that is pickled: other code has another index."""
     named = [each for each in _CLASSES if attrs.has(each)]

@@ -5,8 +5,8 @@
     files ─┬─ index with the same key ───────────────────────┐
            └─ read, exchange by exchange ─▶ index ───────────┴─▶ Indexed ─▶ ReplayBroker
 
-The index of a large recording is a file; that of a small one is in memory, for tests of one process
-that share it.
+The index of a large recording is a file, and has the places of its records; that of a small one is
+in memory with its records, for tests of one process that share it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kproxy.replay.learned import learned_of
 from kproxy.replay.load import Loader
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.pace import Pace
+from kproxy.replay.placed import PlaceOf, nowhere
 from kproxy.replay.recorded_faults import RecordedFaults
 from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
@@ -112,19 +113,21 @@ def open_recorded(
     opened = OpenRecordings.of(list(files))
     key = _key(opened, wanted)
     is_small = opened.file_bytes < INDEXED_BYTES_MIN
-    folder = folder or index_file.cache_folder()
+    folder = folder or (None if is_small else index_file.cache_folder())
     if key is None or (folder is None and not is_small):
-        return _readable(_read(opened, wanted, progress, on_note), opened)
+        return _readable(_read(opened, wanted, progress, on_note, opened.place), opened)
     path = index_file.path_of(folder or Path(), key)
-    indexed = index_file.recall(key) if is_small else index_file.read(path, key)
+    if is_small and (remembered := index_file.recall(key)):
+        return remembered
+    indexed = None if is_small else index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # reading it says what is wrong
             again = OpenRecordings.again(opened.paths, indexed.locations)
             for note in again.missing():
                 on_note(note)
             return _readable(indexed, again)
-    indexed = _read(opened, wanted, progress, on_note)
-    if opened.whole and is_small:
+    indexed = _read(opened, wanted, progress, on_note, nowhere if is_small else opened.place)
+    if opened.whole and is_small and not any(opened.missing()):
         index_file.remember(key, indexed)
     elif opened.whole:
         try:
@@ -158,10 +161,14 @@ def _exchanges(
 
 
 def _read(
-    opened: OpenRecordings, wanted: Wanted, progress: Progress, on_note: Callable[[Note], None]
+    opened: OpenRecordings,
+    wanted: Wanted,
+    progress: Progress,
+    on_note: Callable[[Note], None],
+    place: PlaceOf,
 ) -> Indexed:
     served = modelled(wanted.mode)
-    loader = Loader(served, opened.place)
+    loader = Loader(served, place)
     loader.loaded.cluster.store.read_frame = opened.frame
     pace = Pace() if wanted.timing else None
     faults = RecordedFaults(served) if wanted.faults else None

@@ -6,8 +6,8 @@
     clients ═ Cluster, with rules          ReplayBroker
                  └◀───────────── Send, Close ─┘
 
-So rules are decided and carried out as in a proxy between clients and brokers. It satisfies
-`proxy.machine.Machine`; nothing is recorded, and the listeners are those of the broker.
+So rules are decided and carried out as in a proxy between clients and brokers, and what passes is
+recorded as there. It satisfies `proxy.machine.Machine`; the listeners are those of the broker.
 
 Invariants: what one of them does is an event of the other, at the same time, behind all that was
 done before. What the broker sends while the proxy does not want it, or the client does not take
@@ -193,7 +193,7 @@ class RuledBroker(ClientSideOnly):
             return _by(self._take_from_proxy, proxy.listening(node_id, address, now))
         connection = self._connections.get(getattr(action, "connection", 0))
         if connection is None:
-            outward += [] if isinstance(action, RecordEntries) else [action]
+            outward.append(action)
             return []
         number = connection.client.number
         if isinstance(action, Dial):
@@ -208,19 +208,21 @@ class RuledBroker(ClientSideOnly):
             return _by(self._take_from_proxy, ended)
         if not isinstance(action, Send | Eof | Pause | Resume) or action.side is _CLIENT:
             self._tell_client(connection, action, "proxy", outward)
-        elif isinstance(action, Pause | Resume):
+            return []
+        if isinstance(action, Send) and action.entries:
+            outward.append(RecordEntries([*action.entries]))
+        if isinstance(action, Pause | Resume):
             connection.read = isinstance(action, Resume)
             return self._read(connection, now) if connection.read else []
-        elif connection.closed:  # it resets whoever sends to it
+        if connection.closed:  # it resets whoever sends to it
             gone = proxy.closed(number, _BROKER, "reset", "", now)
             return _by(self._take_from_proxy, gone)
-        elif isinstance(action, Eof):
+        if isinstance(action, Eof):
             return _by(self._take_from_broker, broker.closed(number, _CLIENT, "eof", "", now))
-        else:
-            for times in action.timed:
-                times.sent_ns = now
-            data = b"".join(action.pieces)
-            return _by(self._take_from_broker, broker.receive(number, _CLIENT, data, now))
+        for times in action.timed:
+            times.sent_ns = now
+        data = b"".join(action.pieces)
+        return _by(self._take_from_broker, broker.receive(number, _CLIENT, data, now))
         return []
 
     def _take_from_broker(self, action: Action, now: int, outward: list[Action]) -> _Due:

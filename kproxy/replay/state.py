@@ -74,7 +74,7 @@ class State:
     @property
     def gives_up(self) -> bool:
         """Whether clients are to give up: they have differed, and nothing that is to come can make
-        that good."""
+        that good, for a finding is never taken back."""
         return self.settings.fails_fast and self.report.count > 0
 
     def hold_back(self) -> None:

@@ -23,8 +23,13 @@ _CLIENT_FACING_KEYS_MAX = 75
 
 def ranges(state: State, served: frozenset[str]) -> dict[int, tuple[int, int]]:
     """Return the least and greatest served version by API key."""
+    return dict(_ranges(served, frozenset(state.loaded.others)))
+
+
+@functools.lru_cache(maxsize=64)
+def _ranges(served: frozenset[str], others: frozenset[int]) -> dict[int, tuple[int, int]]:
     names = set(served)
-    for key in state.loaded.others:
+    for key in others:
         name = schema.api_name(key)
         if key <= _CLIENT_FACING_KEYS_MAX and name and name not in _NEVER:
             names.add(name)

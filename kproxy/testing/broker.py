@@ -14,7 +14,6 @@ blocks only briefly, and sees all that the client has seen.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import attrs
 from kproxy.control import Fault
 from kproxy.exchange import delivered, entries
 from kproxy.exchange.body_facts import Records
-from kproxy.exchange.entries import Entry, ExchangeRow, Note
+from kproxy.exchange.entries import Entry, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Need, parse
 from kproxy.exchange.leaving import Leaving
@@ -52,17 +51,15 @@ class Watcher:
     """Those of its records."""
     note: Callable[[Note], None] = lambda note: None
     """Writes a note into the recording."""
-    clock: Callable[[], int] = time.time_ns
+    clock: Clock = attrs.Factory(Clock)
     """The clock of what is seen, and of rules."""
     first_notes: list[Note] = attrs.Factory(list)
     start_ns: int = 0
     """Start of the recording; in a replay, start of the proxy in front of it."""
-    _wall_row: Callable[[ExchangeRow], ExchangeRow] = attrs.field(
-        default=lambda row: row, init=False
-    )
-    """Moves the times of a row to the system's clock, if that was set meanwhile."""
-    _entries: list[Entry] = attrs.field(factory=list, init=False)
-    """Entries that are not paired yet."""
+    entries: list[Entry] = attrs.field(factory=list, init=False)
+    """All that has passed."""
+    _paired: int = attrs.field(default=0, init=False)
+    """How many of them are paired."""
     _leaving: Leaving = attrs.field(factory=Leaving, init=False)
     _cut_off: set[int] = attrs.field(factory=set, init=False)
     """Numbers of the exchanges whose response a fault rule cut off: only a note says so."""
@@ -74,22 +71,21 @@ class Watcher:
     def began(self, start_ns: int, note: Callable[[Note], None], clock: Clock) -> None:
         """Take the start of the recording, and write the first notes."""
         self.start_ns, self.note, self.clock = start_ns, note, clock
-        self._wall_row = clock.wall_row
         for each in self.first_notes:
             note(each)
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Take entries that have passed."""
-        self._entries += entries
+        self.entries += entries
 
     def exchanges(self) -> list[Exchange]:
         """Return all exchanges so far, in the order in which they were completed."""
-        taken, self._entries = self._entries, []
+        taken, self._paired = self.entries[self._paired :], len(self.entries)
         for entry in entries.each_frame(self._leaving.take(taken)):
             if isinstance(entry, Note) and entry.body.get("action") == "truncate":
                 self._cut_off.add(entry.body["number"])
             for exchange in self._pairing.feed(entry):
-                row = self._wall_row(exchange.row)
+                row = self.clock.wall_row(exchange.row)
                 same = row is exchange.row
                 self._exchanges.append(exchange if same else attrs.evolve(exchange, row=row))
         return list(self._exchanges)

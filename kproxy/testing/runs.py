@@ -111,7 +111,8 @@ class CassetteRun:
             raise Unrecorded(f"there is no recording {self.shown}; make it: {self.again}")
         try:
             if self.mode == "replay" or (self.mode == "once" and recorded_before):
-                self._session = ReplaySession(self.how, self.front, self._new_path())
+                path = self._new_path() if self.front.template.control else None  # the page's
+                self._session = ReplaySession(self.how, self.front, path)
             else:
                 self._session = self._recording_session(real_broker())
             self.broker = self._session.begin()
@@ -165,6 +166,13 @@ class CassetteRun:
         """True while the broker runs; with `fail_fast`, and as long as the client does not
         differ."""
         return self._session.alive and not (self.how.settings.fails_fast and self.findings)
+
+    def when_red(self, call: Callable[[], object]) -> None:
+        """With `fail_fast` have this called once the client differs, in another thread."""
+        if isinstance(self._session, ReplaySession) and self.how.settings.fails_fast:
+            self._session.on_red = call
+            if self.findings:
+                call()
 
     @property
     def unplayed(self) -> list[ClientDifference]:
@@ -245,7 +253,10 @@ class CassetteRun:
             self._remove_folder()
 
     def _kept(self, outcome: str) -> str | None:
-        made, failed = self._session.path, files.failed_file(self.path)
+        session, failed = self._session, files.failed_file(self.path)
+        if isinstance(session, ReplaySession):
+            return self._kept_of_replay(session, outcome, failed)
+        made = session.path
         if made is None or self.mode == "verify" or outcome == "unused":
             return None
         if outcome == "skipped" and self.path.exists():
@@ -259,8 +270,6 @@ class CassetteRun:
                 files.keep(made, failed)
                 return self.failed_shown
             failed.unlink(missing_ok=True)
-            if self.replays:
-                return None
             if self.mode == "once" and self.path.exists():
                 raise self._unkept(f"{self.shown} was recorded by another run meanwhile", made)
             if self.rehearsals:
@@ -278,10 +287,18 @@ class CassetteRun:
                 path = files.renewed_file(path)
             files.keep(made, path)
         except OSError as error:
-            if self.replays:  # it is no reason to write where recordings are read only
-                return None
             raise self._unkept(f"{self.shown}: {error.strerror}", made) from error
         return self.shown
+
+    def _kept_of_replay(self, session: ReplaySession, outcome: str, failed: Path) -> str | None:
+        """See `_kept`: what a replay did is only kept beside its recording."""
+        with contextlib.suppress(OSError):  # no reason to write where recordings are read only
+            if outcome == "failed":
+                files.keep(session.path or session.save(self._new_path()), failed)
+                return self.failed_shown
+            if outcome not in ("unused", "skipped"):
+                failed.unlink(missing_ok=True)
+        return None
 
     def _unkept(self, why: str, made: Path) -> Unable:
         """Leave the recording where it is; return the error that says so."""

@@ -2,7 +2,7 @@
 
 ::
 
-    client ─▶ kproxy ─▶ replaying broker ─▶ findings: the client's differences     ReplaySession
+    client ─▶ kproxy = replaying broker ─▶ findings: the client's differences      ReplaySession
     client ─▶ kproxy ─▶ real brokers                                               RecordingSession
                  └─▶ a recording
 
@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,11 +33,11 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import with_gaps
-from kproxy.net import replaying, serve
+from kproxy.net import serve
 from kproxy.net.host import Host
+from kproxy.net.recorder import write_to
 from kproxy.net.tls.properties import read_properties
 from kproxy.net.tls.settings import BrokerTls, TlsError
-from kproxy.proxy.actions import Address
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.recording.file import RecordingFile
@@ -48,6 +48,7 @@ from kproxy.replay.compared import RECORDS, STRICT_SUMMARY, Compared, difference
 from kproxy.replay.opening import Wanted, open_broker
 from kproxy.replay.produced_report import ADVICE, report_unproduced
 from kproxy.replay.report import ClientDifference, Report
+from kproxy.replay.ruled import RuledBroker
 from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.testing.broker import Broker, Watcher, fault_rules
 from kproxy.wire.payloads import own
@@ -61,8 +62,6 @@ _POLL_SECONDS = 0.01
 _FINDINGS_SHOWN = 20
 
 Result = TypeVar("Result")
-Serve = Callable[..., Awaitable[object]]
-"""Runs a server; called with a function that takes its address, one that logs, and a stop event."""
 
 
 class Mismatch(AssertionError):
@@ -170,25 +169,13 @@ class Front:
 
         return log
 
-    def options(
-        self,
-        bootstrap: Sequence[Address],
-        watcher: Watcher,
-        path: Path | None,
-        is_kept: bool = True,
-    ) -> serve.Options:
-        """Return the options for a broker at these addresses, recorded to `path`; `is_kept` if that
-        is to be a recording to replay."""
-        template = self.template
-        return attrs.evolve(
-            template,
-            settings=attrs.evolve(template.settings, bootstrap=bootstrap, hang_up_hints=is_kept),
-            observer=watcher,
-            record_path=path,
-            drain_seconds=template.drain_seconds if is_kept else 0,
-            # What a replay did is for people to look at: it is no reason to fail.
-            lossless=is_kept,
-        )
+
+def _started(
+    options: serve.Options, log: Callable[[str], None], name: str
+) -> tuple[str, Host[str]]:
+    """Run it in a thread of its own; return the bootstrap address, and the thread."""
+    host = Host[str](lambda ready, stop: serve.serve(options, ready, log, stop=stop), name)
+    return host.start(), host
 
 
 # ---- a recording as the broker
@@ -214,21 +201,25 @@ class Replay:
 
 @attrs.define(eq=False)
 class ReplaySession:
-    """A recording as the broker, and kproxy in front of it: each in a thread of its own, because a
-    pump blocks its thread while it waits for its sockets."""
+    """A recording as the broker, behind rules, in a thread of its own, because a pump blocks its
+    thread while it waits for its sockets."""
 
     how: Replay
     front: Front = attrs.Factory(Front)
     path: Path | None = None
-    """The recording of this run; None for none."""
+    """The recording of this run, where somebody looks at it meanwhile; else there is `save`."""
     broker: Broker = attrs.field(init=False)
     log: list[str] = attrs.Factory(list)
+    on_red: Callable[[], object] = attrs.field(default=lambda: None, init=False)
+    """Called with the first finding, in its thread: from then on it fails, whatever comes."""
+    _watcher: Watcher = attrs.field(init=False)
+    _options: serve.Options = attrs.field(init=False)
     _report: Report = attrs.field(init=False)
     _unplayed: Report = attrs.field(factory=Report, init=False)
     """Missing parts of the recording that do not fail."""
     _machine: ReplayBroker = attrs.field(init=False)
-    _hosts: list[Host[str]] = attrs.field(factory=list, init=False)
-    """Threads of the replaying broker and of the proxy."""
+    _host: Host[str] | None = attrs.field(default=None, init=False)
+    """Its thread, until it has stopped."""
     _first_ns: int | None = attrs.field(default=None, init=False)
     """The time of the first finding."""
 
@@ -240,55 +231,52 @@ class ReplaySession:
         """
         self._report = Report(self._note_finding)
         self._machine = self._opened()
-        listen = partial(replaying.replay, self._machine, HOST, 0, None)
-        watcher = self.front.watcher()
+        self._watcher = watcher = self.front.watcher()
         watcher.schemas.ahead = partial(_notes, self.how.paths)
+        rules = self.front.template.rules
+        self._options = options = attrs.evolve(
+            self.front.template,
+            replaying=RuledBroker(self._machine, rules),
+            observer=watcher,
+            record_path=self.path,
+            drain_seconds=0,  # only a recording that is kept may wait for clients at the end
+            # What a replay did is for people to look at: it is no reason to fail.
+            lossless=False,
+        )
+        address, host = _started(options, self.front.log_to(self.log), "kproxy-replay")
         try:
-            address = self._started(listen, "kproxy-replay")
-            # Only a recording of this run may wait for clients at the end.
-            options = self.front.options(parse_brokers(address), watcher, self.path, is_kept=False)
-            bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
-            host, path = self._hosts[-1], self.how.paths[0]
-            self.broker = Broker(bootstrap, "replay", path, host, watcher, options.rules)
+            self.broker = Broker(address, "replay", self.how.paths[0], host, watcher, rules)
         except BaseException:
-            self._stop()
+            host.stop()
             raise
+        self._host = host
         return self.broker
 
     def _opened(self) -> ReplayBroker:
-        how, rules = self.how, self.front.template.rules
-        compares = RECORDS in how.compared.aspects
-        decoders = self.front.decoders
+        how, rules, place = self.how, self.front.template.rules, self.front.template.settings
+        settings = attrs.evolve(
+            how.settings,
+            listen_port=place.listen_port,
+            advertised_host=place.advertised_host,
+            node_ports=place.node_ports,
+            compares_records=RECORDS in how.compared.aspects,
+            decoders=self.front.decoders,
+        )
         return open_broker(
             how.paths,
-            attrs.evolve(how.settings, compares_records=compares, decoders=decoders),
+            settings,
             Wanted(how.settings.mode, how.factor, how.recorded_faults),
             self._report,
             self.front.log_to(self.log),
-            # All rules act in the proxy, which has the recording and the control address.
             lambda words: rules.add(words, time.time_ns()),
             # A torn recording would be a broker without its last records: a test needs all of it.
             on_note=refuse_torn,
         )
 
-    def _started(self, serve_it: Serve, name: str) -> str:
-        log = self.front.log_to(self.log)
-        host = Host[str](lambda started, stop: serve_it(started, log, stop=stop), name)
-        address = host.start()
-        self._hosts.append(host)
-        return address
-
-    def _stop(self) -> None:
-        """Stop the proxy, and then the broker, so that it gets all that the proxy has passed on."""
-        hosts, self._hosts = self._hosts, []
-        with ExitStack() as stack:  # the last first, and all of them even if one raises
-            for host in hosts:
-                stack.callback(host.stop)
-
     @property
     def alive(self) -> bool:
-        """True while both run."""
-        return bool(self._hosts) and all(host.alive for host in self._hosts)
+        """True while it runs."""
+        return self._host is not None and self._host.alive
 
     @property
     def findings(self) -> list[ClientDifference]:
@@ -299,9 +287,9 @@ class ReplaySession:
     def missing(self) -> list[ClientDifference]:
         """Records that would be reported as missing if it ended now."""
         report = Report()
-        if self._hosts and self.how.compared.must_be_repeated(RECORDS) and not self._machine.strict:
+        if self._host and self.how.compared.must_be_repeated(RECORDS) and not self._machine.strict:
             check = self._machine.state.check
-            self._hosts[0].call(lambda: report_unproduced(check, report))
+            self._host.call(lambda: report_unproduced(check, report))
         return report.findings
 
     @property
@@ -310,17 +298,18 @@ class ReplaySession:
         return self._unplayed.findings
 
     def finish(self, settle: bool = True) -> list[ClientDifference]:
-        """Stop both, and compare; with `settle`, wait a moment for records that a client is about
+        """Stop, and compare; with `settle`, wait a moment for records that a client is about
         to send. A second call returns the same."""
-        if not self._hosts:
+        host, self._host = self._host, None
+        if host is None:
             return self.findings
         settle = settle and self.how.compared.must_be_repeated(RECORDS)
         until = time.monotonic() + (_SETTLE_SECONDS if settle else 0)
         try:
-            while time.monotonic() < until and self._hosts[0].call(self._records_are_missing):
+            while time.monotonic() < until and host.call(self._records_are_missing):
                 time.sleep(_POLL_SECONDS)
         finally:
-            self._stop()
+            host.stop()
         self._compare()
         return self.findings
 
@@ -350,7 +339,7 @@ class ReplaySession:
                 self._unplayed.add(each.aspect, each.text)
 
     def end(self, fine: bool) -> None:
-        """Stop both.
+        """Stop.
 
         Raises:
             Mismatch: the block raised nothing, but the client differs from the recording.
@@ -358,6 +347,23 @@ class ReplaySession:
         found = self.finish(settle=fine)
         if fine and found:
             raise Mismatch(mismatch_text(found, self.how.paths[0], [], _AGAIN))
+
+    def save(self, path: Path) -> Path:
+        """Write what has passed as a recording, after `finish`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        options = attrs.evolve(self._options, record_path=path)
+        watcher = self._watcher
+        made, _ = serve.open_recording(options, watcher.start_ns, self.front.log_to(self.log))
+        assert made is not None, "there is a path"
+        try:
+            made.prepare_close()
+            write_to(made, watcher.entries, watcher.clock)
+        finally:
+            made.close()
+        return path
 
     def mismatch_number(self) -> int | None:
         """Return the number of the exchange of this run in which the first finding was made."""
@@ -371,6 +377,7 @@ class ReplaySession:
     def _note_finding(self, finding: ClientDifference) -> None:
         if self._first_ns is None:
             self._first_ns = time.time_ns()
+            self.on_red()
 
     def _records_are_missing(self) -> bool:
         return not self._report.count and self._machine.state.check.lacks_records
@@ -486,13 +493,15 @@ class RecordingSession:
             watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
         if self.made_by:
             watcher.first_notes.append(notes.made_by(time.time_ns(), self.made_by))
-        options = self.front.options(addresses, watcher, self.path)
-        options = attrs.evolve(options, broker_tls=broker_tls)
-        log = self.front.log_to(self.log)
-        self._host = Host[str](
-            lambda started, stop: serve.serve(options, started, log, stop=stop), "kproxy"
+        template = self.front.template
+        options = attrs.evolve(
+            template,
+            settings=attrs.evolve(template.settings, bootstrap=addresses),
+            observer=watcher,
+            record_path=self.path,
+            broker_tls=broker_tls,
         )
-        address = self._host.start()
+        address, self._host = _started(options, self.front.log_to(self.log), "kproxy")
         self.broker = Broker(address, self.mode, self.path, self._host, watcher, options.rules)
         return self.broker
 

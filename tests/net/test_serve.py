@@ -18,12 +18,12 @@ import trio
 
 from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
-from kproxy.net import reloading, replaying, running, serve, service_manager
+from kproxy.net import reloading, running, serve, service_manager
 from kproxy.net.serve import RunSummary
 from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Action
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.faults import Rule, Rules
+from kproxy.proxy.faults import Rule
 from kproxy.proxy.settings import Settings
 from kproxy.recording import entries, read, verify
 from kproxy.wire.protocol import decode_response, messages
@@ -248,19 +248,20 @@ async def test_a_stop_does_not_wait_for_a_disk_that_hangs(
     assert trio.current_time() - began < 5
 
 
+class Starting(Answerer):
+    """A replaying broker."""
+
+    def start(self, now: int) -> list[Action]:
+        """It has no listener."""
+        return []
+
+
 async def test_a_replaying_broker_whose_control_address_is_open_to_all_is_refused_in_a_line() -> (
     None
 ):
-    operation = replaying.ReplayOperation(("0.0.0.0", 0), None, machine=None, rules=Rules())
+    options = serve.Options(Settings(()), control=("0.0.0.0", 0), replaying=Starting(b""))
     with pytest.raises(Unusable, match="KPROXY_CONTROL_TOKEN"):
-        await replaying.replay(None, "127.0.0.1", 0, None, print, print, operation=operation)
-
-
-class Starting(Answerer):
-    """A machine that listens at once."""
-
-    def start(self, now: int) -> list[Action]:
-        return []
+        await serve.serve(options, print, print)
 
 
 async def test_a_replaying_broker_is_named_by_its_advertised_host() -> None:
@@ -270,7 +271,8 @@ async def test_a_replaying_broker_is_named_by_its_advertised_host() -> None:
         named.append(address)
         stop.set()
 
-    await replaying.replay(Starting(b""), "127.0.0.1", 0, "kproxy.test", ready, print, stop)
+    settings = Settings((), advertised_host="kproxy.test")
+    await serve.serve(serve.Options(settings, replaying=Starting(b"")), ready, print, stop=stop)
     assert named[0].startswith("kproxy.test:")
 
 
@@ -300,8 +302,7 @@ async def test_nobody_is_told_that_a_replay_is_ready_when_it_ends(
         signal.raise_signal(signal.SIGHUP)
         signal.raise_signal(signal.SIGTERM)
 
-    operation = replaying.ReplayOperation(
-        None, None, Starting(b""), Rules(), health=("127.0.0.1", 0), read_rules=read_rules
-    )
-    await replaying.replay(Starting(b""), "127.0.0.1", 0, None, ready, print, operation=operation)
+    settings, health = Settings(()), ("127.0.0.1", 0)
+    options = serve.Options(settings, replaying=Starting(b""), health=health, read_rules=read_rules)
+    await serve.serve(options, ready, print)
     assert said in (["READY=1", "RELOADING=1", "STOPPING=1"], ["READY=1", "STOPPING=1"])

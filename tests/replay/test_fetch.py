@@ -305,5 +305,8 @@ def test_after_a_difference_readers_give_up_if_that_is_wanted() -> None:
         client = broker.connect()
         client.produce(batch("a"))
         assert error_name(client.fetch(0).error_code) == "NONE"
+        consumer = broker.connect()
+        consumer.send(11, fetch({0: 1}, max_wait_ms=60_000, min_bytes=10_000))
         client.produce(batch("other"))
         assert error_name(client.fetch(0).error_code) == error
+        assert len(consumer.answers) == fails_fast, "it waits though nothing can come"

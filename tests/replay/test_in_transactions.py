@@ -200,7 +200,7 @@ CHANGES: dict[str, Callable[[How, random.Random, list[Work]], How]] = {
     "another group": lambda how, of, works: attrs.evolve(how, groups="2"),
 }
 SETTINGS = [
-    ReplaySettings(visible=visible, ignored=parse(words))
+    ReplaySettings(visible=visible, ignored=parse(words), fails_fast=True)
     for visible in Visible
     for words in ([], ["partition"])
 ]

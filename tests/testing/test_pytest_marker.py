@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from tests.testing.plugin import APP, record, run
+from tests.testing.plugin import APP, demo_project, record, run
 
 pytest_plugins = ["pytester"]
 
@@ -117,3 +119,59 @@ def test_its_marker_is_told(pytester: pytest.Pytester) -> None:
     line = next(line for line in found.outlines if "kproxy(" in line)
     names = ("recording", "mode", "timing", "visible", "ignore", "unplayed", "users")
     assert all(f"{name}=" in line for name in names)
+
+
+def test_a_test_that_waits_though_it_has_failed_is_ended_if_that_is_wanted(
+    pytester: pytest.Pytester,
+) -> None:
+    """A client that takes no error for an answer, and code that asks no broker at all."""
+    demo_project(
+        pytester,
+        """
+    import asyncio, threading, time
+    import aiokafka, confluent_kafka
+
+    pytestmark = pytest.mark.kproxy(recording="demo", fail_fast=True)
+
+    def produce(kproxy, value="wrong"):
+        producer = confluent_kafka.Producer({"bootstrap.servers": kproxy.bootstrap})
+        producer.produce("orders", value, "k")
+        assert producer.flush(20) == 0
+
+    def wait_with_confluent(kproxy):
+        config = {"bootstrap.servers": kproxy.bootstrap, "group.id": "new"}
+        consumer = confluent_kafka.Consumer(config)
+        consumer.subscribe(["orders"])
+        until = time.monotonic() + 100
+        while time.monotonic() < until:
+            message = consumer.poll(0.1)
+            if message is not None and not message.error():
+                return
+
+    async def wait_with_aiokafka(kproxy):
+        consumer = aiokafka.AIOKafkaConsumer("orders", bootstrap_servers=kproxy.bootstrap)
+        await consumer.start()
+        try:
+            await asyncio.wait_for(consumer.getone(), 100)
+        finally:
+            await consumer.stop()
+
+    def test_confluent(kproxy):
+        produce(kproxy)
+        wait_with_confluent(kproxy)
+
+    def test_aiokafka(kproxy):
+        produce(kproxy)
+        asyncio.run(wait_with_aiokafka(kproxy))
+
+    def test_event(kproxy):
+        produce(kproxy)
+        assert threading.Event().wait(100)
+""",
+    )
+    began = time.monotonic()
+    found = run(pytester)
+    assert time.monotonic() - began < 60
+    found.assert_outcomes(failed=3)
+    red = "orders: the record is not in the recording: key 'k', value 'wrong' (orders[1])"
+    assert [line.startswith(red) for line in found.outlines].count(True) == 3
