@@ -128,8 +128,8 @@ def _meaning(value: Any, names: frozenset[str]) -> Any:
 
 
 def _is_unset_config(value: Any) -> bool:
-    """Return whether a value is a config in a response that a broker's file has, or nobody."""
-    return getattr(value, "config_source", None) in (4, 5)
+    """Return whether a value is a config in a response that the cluster, a file or nobody has set."""
+    return getattr(value, "config_source", None) in (3, 4, 5)
 
 
 KEYS = ("name", "topic", "topic_name", "group_id", "key", "resource_name", "member_id")
