@@ -15,9 +15,11 @@ import enum
 import functools
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.wire.protocol import schema
+from kproxy.wire.protocol.plain import base64_text, uuid_text
 from kproxy.wire.protocol.schema import Field
 
 
@@ -103,11 +105,35 @@ def _why(message: str, field: Field) -> Why | None:
     return _BY_NAME.get(name) or next(ending, by_entity)
 
 
-def is_blanked(value: Any) -> bool:
-    """Return whether a value is a secret that was blanked out: of any length, for salts vary."""
-    if not value or not isinstance(value, bytes | str):
-        return False
-    return set(value) in ({"*"}, {ord("*")}, {0})
+def meaning(body: Any, *compared: Why) -> Any:
+    """Return what a request or a response means as plain values, the same in any version: without
+    what varies, but for these reasons, what has its default, and the order of arrays."""
+    return _meaning(body, left_out(type(body).__name__, *compared))
+
+
+def _meaning(value: Any, names: frozenset[str]) -> Any:
+    if isinstance(value, list):
+        found = (_meaning(each, names) for each in value if not _is_unset_config(each))
+        return sorted(found, key=repr)
+    if defaults := getattr(type(value), "__field_defaults__", None):
+        fields = ((name, getattr(value, name)) for name in defaults if name not in names)
+        return {
+            name: _meaning(each, names) for name, each in fields if each not in ([], defaults[name])
+        }
+    if isinstance(value, UUID):
+        return uuid_text(value)
+    if isinstance(value, bytes | str) and value and set(value) <= {"*", ord("*"), 0}:
+        return "a secret"  # blanked out, of any length: salts vary
+    return base64_text(value) if isinstance(value, bytes) else value
+
+
+def _is_unset_config(value: Any) -> bool:
+    """Return whether a value is a config in a response that the cluster, a file or nobody has set."""
+    return getattr(value, "config_source", None) in (3, 4, 5)
+
+
+KEYS = ("name", "topic", "topic_name", "group_id", "key", "resource_name", "member_id")
+"""Fields that tell an element of an array from the others."""
 
 
 # ---- APIs

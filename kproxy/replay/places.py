@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -54,7 +54,7 @@ def places_of(record: Record, meanings: Mapping[str, Meaning]) -> Places:
         meaning = meanings[what]
         inner = meaning.value if isinstance(meaning, Decoded) else objects_of(data)
         try:
-            found.update(islice(_flat(json_what, "", inner), _PLACES_MAX) if inner else ())
+            found.update(islice(flat(json_what, "", inner), _PLACES_MAX) if inner else ())
         except RecursionError:
             inner = None
         if not inner:
@@ -66,14 +66,14 @@ def places_of(record: Record, meanings: Mapping[str, Meaning]) -> Places:
             for place, one in found.items()}  # fmt: skip
 
 
-def _flat(what: str, path: str, value: Any) -> Any:
+def flat(what: str, path: str, value: Any) -> Iterator[tuple[Place, Any]]:
     """Yield the parts of a plain value that have none themselves, by their paths."""
     if isinstance(value, dict) and value:
         for name, each in value.items():
-            yield from _flat(what, f"{path}.{name}" if path else str(name), each)
+            yield from flat(what, f"{path}.{name}" if path else str(name), each)
     elif isinstance(value, list) and value:
         for index, each in enumerate(value):
-            yield from _flat(what, f"{path}[{index}]", each)
+            yield from flat(what, f"{path}[{index}]", each)
     else:
         yield (what, path), value
 

@@ -14,6 +14,7 @@ refused.
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 import attrs
@@ -95,21 +96,9 @@ def _without_secrets(call: Call) -> Any:
     return call.body
 
 
-def meaning(request: Any) -> Any:
-    """Return the meaning of a request's body as a value that can be compared."""
-    name = type(request).__name__
-    found = _meaning(request, varying.left_out(name, *_COMPARED))
-    if name == "FindCoordinatorRequest":
-        return found, tuple(sorted(request.coordinator_keys or [request.key]))
-    return found
-
-
-def _meaning(value: Any, left_out: frozenset[str]) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(sorted((_meaning(each, left_out) for each in value), key=repr))
-    if varying.is_blanked(value):
-        return "a secret"
-    if not hasattr(type(value), "__field_defaults__"):
-        return value
-    names = (name for name in type(value).__slots__ if name not in left_out)
-    return tuple((name, _meaning(getattr(value, name), left_out)) for name in names)
+def meaning(request: Any) -> str:
+    """Return the meaning of a request's body as text."""
+    found = varying.meaning(request, *_COMPARED)
+    if type(request).__name__ == "FindCoordinatorRequest":
+        found["keys"] = sorted(request.coordinator_keys or [request.key])
+    return json.dumps(found)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import attrs
@@ -28,7 +27,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.merging import contains, joined
 from kproxy.exchange.topic_records import TopicRecord, Unreadable
-from kproxy.exchange.varying import BY_CHANCE
+from kproxy.exchange.varying import BY_CHANCE, KEYS, Purpose, purpose
 from kproxy.exchange.words.wording import duration
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import Item
@@ -40,6 +39,7 @@ from kproxy.replay import differences
 from kproxy.replay.compared import Difference, changes
 from kproxy.replay.facts import FACTS, Fact, client_text
 from kproxy.replay.ignored import Ignored
+from kproxy.replay.places import flat, pairs
 from kproxy.wire.protocol import records
 
 MEANING = (
@@ -111,7 +111,8 @@ class ComparedRecording:
                 yield Fact(f"client {client}", client, f"asks {', '.join(sorted(apis))}")
                 continue
             for api, versions in apis.items():
-                if api in beside or api not in BY_CHANCE:
+                told = purpose(api) is Purpose.ADMIN or api in BY_CHANCE  # as requests, or not
+                if api in beside or not told:
                     text = ", ".join(f"v{each}" for each in sorted(versions))
                     yield Fact(f"client {client}, {api}", api, text)
 
@@ -178,37 +179,59 @@ def compare(
     first, second = sides[BEFORE], sides[AFTER]
     found = list(unmatched.differences({side: each.wrote for side, each in sides.items()}))
     for aspect in aspects:
-        if aspect not in ("records", "order", "consumed", "latency"):
-            of_aspect = changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
-            found += chain.from_iterable(map(_by_field, of_aspect))
+        if aspect == "requests":
+            found += _requests(first.facts(aspect, second), second.facts(aspect, first))
+        elif aspect not in ("records", "order", "consumed", "latency"):
+            found += changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
     found += _latencies(first, second, latency_factor)
     order = {aspect: at for at, aspect in enumerate(ASPECTS)}
     return sorted((each for each in found if each.aspect in aspects), key=lambda d: order[d.aspect])
 
 
-def _by_field(each: Difference) -> Iterator[Difference]:
-    """Yield the fields in which a request of an admin differs, or its response."""
-    if each.aspect != "requests" or each.before is None or each.after is None:
-        yield each
-        return
-    try:
-        fields = list(differences.whole_parts("", _exchanged(each.after), _exchanged(each.before)))
-    except ValueError:  # one of them has no message
-        fields = []
-    for which, after, before in fields:
-        then, now = (None if text == "absent" else text for text in (before, after))
-        yield Difference(each.aspect, each.subject, then, now, which)
-    if not fields:
-        yield each
+def _requests(before: Iterable[Fact], after: Iterable[Fact]) -> Iterator[Difference]:
+    """Yield the requests of admins that only one side has; of those that belong together, the
+    fields in which they, or their responses, differ."""
+    sides: dict[str, tuple[list[str], list[str]]] = {}
+    for side, facts in enumerate((before, after)):
+        for subject, _, text in facts:
+            sides.setdefault(subject, ([], []))[side].append(text)
+    for subject, (then, now) in sides.items():
+        old = [each for each in then if each not in now]
+        new = [each for each in now if each not in then]
+        olds, news = list(map(_exchanged, old)), list(map(_exchanged, new))
+        found = pairs(*([dict(flat("", "", each)) for each in side] for side in (news, olds)))
+        for here, there in sorted(found.items()):
+            for which, *texts in differences.whole_parts("", news[here], olds[there]):
+                now_text, then_text = (None if text == "absent" else text for text in texts)
+                yield Difference("requests", subject, then_text, now_text, which)
+        paired = set(found.values())
+        alone = [(text, None) for at, text in enumerate(old) if at not in paired]
+        alone += [(None, text) for at, text in enumerate(new) if at not in found]
+        yield from (Difference("requests", subject, *each) for each in alone)
 
 
 def _exchanged(text: str) -> dict[str, Any]:
-    """Return the messages in a text of `meaning_text.request`, without its API."""
-    decode = json.JSONDecoder().raw_decode
-    request, end = decode(text)
-    errors, _, _ = text[end:].removeprefix(" → ").partition("{")
-    response, _ = decode(text, text.index("{", end))
-    return {"request": request, "errors": errors.strip(), "response": response}
+    """Return the messages in a text of `meaning_text.request`."""
+    sent, _, received = text.partition(" → ")
+    errors, _, response = received.partition("{")
+    try:
+        messages = {"request": json.loads(sent), "response": json.loads("{" + response)}
+    except ValueError:  # one of them has no message
+        return {"": text}
+    return _keyed({**messages, "errors": errors.strip()})
+
+
+def _keyed(value: Any) -> Any:
+    """Return plain values with the elements of arrays by their names, where they have some."""
+    if isinstance(value, dict):
+        return {name: _keyed(each) for name, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    names = [next((each[key] for key in KEYS if isinstance(each, dict) and key in each), None)
+             for each in value]  # fmt: skip
+    elements = list(map(_keyed, value))
+    is_told = None not in names and len(set(names)) == len(names)
+    return dict(zip(names, elements, strict=True)) if is_told else elements
 
 
 def _take(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from typing import Any, cast
 
 import attrs
 
@@ -14,17 +12,12 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.varying import Why
 from kproxy.replay.ignored import Ignored, schema_name
-from kproxy.wire import protocol
 from kproxy.wire.payloads.meaning import Decoded, Undecoded
 from kproxy.wire.payloads.plain import shown_json
+from kproxy.wire.protocol.codec import Request, Response
 
 _SHOWN_CHARACTERS = 2000
 _BYTES_SHOWN = 32
-
-_DEFAULT_SOURCES = frozenset({4, 5})
-"""Sources of configs in DescribeConfigs: a broker's file, or the default."""
-_BLANKED = re.compile(r"\*+|(Kioq)*(Kioq|Kio=|Kg==)")
-"""A secret that was blanked out, of any length; bytes are in Base64."""
 
 
 def record(one: TopicRecord, ignored: Ignored) -> str:
@@ -82,23 +75,7 @@ def request(exchange: Exchange) -> str:
     return f"{sent} → {errors}{received}"
 
 
-def _json(message: Any, *compared: Why) -> str:
+def _json(message: Request | Response | None, *compared: Why) -> str:
     if message is None:
         return "–"
-    left_out = varying.left_out(type(message.body).__name__, *compared)
-    return json.dumps(_plain(protocol.to_json(message), left_out), sort_keys=True)
-
-
-def _plain(value: Any, left_out: frozenset[str]) -> Any:
-    if isinstance(value, list):
-        known = (each for each in cast("list[Any]", value) if not _is_default(each))
-        return sorted((_plain(each, left_out) for each in known), key=repr)
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {name: _plain(fields[name], left_out) for name in fields if name not in left_out}
-    return "a secret" if _BLANKED.fullmatch(str(value)) else value
-
-
-def _is_default(value: Any) -> bool:
-    """Return whether a value is a config of a DescribeConfigs response that nobody has set."""
-    return isinstance(value, dict) and cast("Any", value).get("config_source") in _DEFAULT_SOURCES
+    return json.dumps(varying.meaning(message.body, *compared), sort_keys=True)
