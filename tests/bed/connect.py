@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bed import jvm
+from tests.bed.clients.orders import begin_empty
 from tests.bed.waiting import free_ports, until
 
 LINES = [f"line {number}" for number in range(20)]
@@ -44,6 +45,7 @@ listeners=http://127.0.0.1:{port}
 
 def main(bootstrap: str, prefix: str, folder: Path) -> None:
     """Do it; AssertionError when something does not come in time."""
+    begin_empty(bootstrap, prefix, {}, [f"{prefix}-connect", f"connect-{prefix}-sink"])
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
     properties = folder / "worker.properties"

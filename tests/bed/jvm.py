@@ -76,6 +76,15 @@ def connect_jars() -> Path:
     return jars("connect-4.3.1", *wanted, LOGGER)
 
 
+def spring_jars() -> Path:
+    """Spring Boot with Kafka and JSON."""
+    wanted = [
+        f"org.springframework.boot:spring-boot-starter-{each}:4.0.0"
+        for each in ("kafka", "jackson")
+    ]
+    return jars("spring-boot-4.0.0", *wanted)
+
+
 def definition_jars() -> list[Path]:
     """The jars that Kafka's definitions are taken from."""
     names = [f"kafka-{each}-coordinator" for each in ("group", "transaction", "share")]
