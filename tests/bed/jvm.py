@@ -123,9 +123,11 @@ def serialiser_jars() -> Path:
     return jars("serialiser", serialiser, LOGGER)
 
 
-def java(classpath: list[Path], main: str, *arguments: str, heap: str = "128m") -> list[str]:
+def java(
+    classpath: list[Path], main: str, *arguments: str, heap: str = "128m", level: str = "warn"
+) -> list[str]:
     """The command that runs class `main`; folders on the class path stand for their jars too."""
     entries = [entry for folder in classpath for entry in (str(folder), f"{folder}/*")]
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    quiet = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
     start = [needs.program("java"), f"-Xmx{heap}", *FLAGS, quiet]
     return [*start, "-cp", ":".join(entries), main, *arguments]

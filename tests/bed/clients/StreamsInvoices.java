@@ -15,7 +15,7 @@ import org.apache.kafka.streams.processor.api.*;
 
 /**
  * Invoices of orders, by Kafka Streams: grouped by customer in a topic of its own, and added up in a store.
- * Arguments: BOOTSTRAP PREFIX CHANGE; what the app is to do is in orders.py.
+ * Arguments: BOOTSTRAP PREFIX GUARANTEE CHANGE; what the app is to do is in orders.py.
  */
 public class StreamsInvoices {
     private static final ObjectMapper MAPPER = new ObjectMapper();
@@ -31,21 +31,22 @@ public class StreamsInvoices {
     }
 
     public static void main(String[] arguments) throws Exception {
-        String change = arguments.length > 2 ? arguments[2] : "";
+        String change = arguments.length > 3 ? arguments[3] : "";
+        String guarantee = change.equals("commit-first") ? StreamsConfig.AT_LEAST_ONCE : arguments[2];
         Topology topology = new StreamsInvoices(arguments[1], change).topology();
-        KafkaStreams app = new KafkaStreams(topology, settings(arguments[0], arguments[1], change));
+        KafkaStreams app = new KafkaStreams(topology, settings(arguments[0], arguments[1], guarantee));
         app.setUncaughtExceptionHandler(error -> StreamThreadExceptionResponse.REPLACE_THREAD);
         var leaving = CloseOptions.groupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> app.close(leaving.withTimeout(Duration.ofSeconds(20)))));
         app.start();
     }
 
-    private static Properties settings(String bootstrap, String prefix, String change) throws Exception {
+    private static Properties settings(String bootstrap, String prefix, String guarantee) throws Exception {
         Properties found = new Properties();
         found.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
         found.put(StreamsConfig.APPLICATION_ID_CONFIG, prefix + "billing");
-        found.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
-            change.equals("commit-first") ? StreamsConfig.AT_LEAST_ONCE : StreamsConfig.EXACTLY_ONCE_V2);
+        found.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, guarantee);
+        found.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
         found.put(StreamsConfig.STATE_DIR_CONFIG, Files.createTempDirectory("streams").toString());
         found.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
         return found;
