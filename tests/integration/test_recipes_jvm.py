@@ -1,4 +1,4 @@
-"""Spring Boot and Kafka Streams: an app is green without a change, and red in a sentence with each.
+"""Spring Boot, Kafka Streams, Kafka Connect: green without a change, red in a sentence with each.
 
 What no change of such an app can do is left out: only the transactional listener and Kafka Streams
 can abort, and these two commit offsets themselves.
@@ -6,14 +6,15 @@ can abort, and these two commit offsets themselves.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.bed import jvm, needs
+from tests.bed import jvm, needs, programs, proxies
 from tests.integration import recipes
 from tests.integration.recipes import CHANGES
 from tests.versions import ALL, some
@@ -83,3 +84,53 @@ def test_each_change_is_red_in_a_sentence(
     name: str, change: str, recorded: Callable[[str], App]
 ) -> None:
     recipes.is_red(recipes.replay(*recorded(name), change), change, SENTENCES[name])
+
+
+CONNECT = {
+    "drop": r"lines: the record of key 'line 0' was never produced",
+    "double": r"lines: the record was produced once more than recorded: key 'line 0'",
+    "wrong-key": r"lines: a record has key null, recorded 'line 0'",
+    "topic": r"topic \S+-other is not in the recording",
+    "header-missing": r"lines: the record of key 'line 0' has no header trace, recorded",
+}
+"""A worker commits by itself, and its file connectors know no transactions."""
+
+
+@pytest.fixture(scope="module")
+def worker(kafka_431, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[int, str]]:
+    """Returns a function that replays a worker of Kafka Connect, which is recorded."""
+    folder = tmp_path_factory.mktemp("connect")
+    path, varies = folder / "connect.mcap", folder / "varies.txt"
+    prefix = "worker"
+    command = [sys.executable, "-m", "tests.bed.connect", "{bootstrap}", prefix]
+    command.append(str(folder / "worker"))
+
+    def kproxy(*words: str, change: str = "") -> tuple[int, str]:
+        line = ["replay", str(path), *words, "--", *command, *filter(None, [change])]
+        done = programs.run([proxies.KPROXY, *line])
+        return done.returncode, done.stderr
+
+    code, said = kproxy("--cassette", "once", "--learn", "2", "--broker", kafka_431.address)
+    assert code == 0, said
+    # What a person does: the number of rebalances, and of what is told of them, is no data.
+    listed = programs.run([proxies.KPROXY, "learned", str(path)]).stdout
+    varies.write_text(f"{listed.replace('? ', '')}\n{prefix}-status/records\n")
+    assert (
+        programs.run([proxies.KPROXY, "learned", str(path), "--set", str(varies)]).returncode == 0
+    )
+    return partial(kproxy, "--compare", "records,commits")
+
+
+@pytest.mark.skipif(not ALL, reason="half a minute; KPROXY_TEST_ALL=1")
+def test_a_worker_of_kafka_connect_is_green(worker: Callable[..., tuple[int, str]]) -> None:
+    for _ in range(10):
+        code, said = worker()
+        assert code == 0, said
+
+
+@pytest.mark.skipif(not ALL, reason="half a minute; KPROXY_TEST_ALL=1")
+@pytest.mark.parametrize("change", CONNECT)
+def test_a_worker_of_kafka_connect_is_red(
+    change: str, worker: Callable[..., tuple[int, str]]
+) -> None:
+    recipes.is_red(worker(change=change), change, CONNECT)
