@@ -95,7 +95,8 @@ def positions(behaviour: Behaviour, group: GroupUse, ignored: Ignored) -> Iterat
     """Yield how far a group has committed the topics of which records are known."""
     by_topic: dict[str, dict[int, int]] = {}
     for (name, partition), offset in group.committed.items():
-        by_topic.setdefault(name, {})[partition] = offset
+        if not ignored.frees(name):
+            by_topic.setdefault(name, {})[partition] = offset
     for name, offsets in sorted(by_topic.items()):
         topic = behaviour.topics.get(name, TopicUse())
         known = topic.known_offsets()
@@ -117,8 +118,13 @@ def positions(behaviour: Behaviour, group: GroupUse, ignored: Ignored) -> Iterat
         yield from (CommitPosition(where, many, past) for where, many in found.items() if many)
 
 
+def _topics(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, TopicUse]]:
+    """Yield the topics in which not any record may be."""
+    return ((name, each) for name, each in behaviour.topics.items() if not ignored.frees(name))
+
+
 def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
-    for topic_name, topic in behaviour.topics.items():
+    for topic_name, topic in _topics(behaviour, ignored):
         for each in topic.produced:
             record = each.record
             if record.key is not None and each.end == COMMITTED:
@@ -150,7 +156,7 @@ def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
 
 
 def _consumed(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
-    for name, topic in behaviour.topics.items():
+    for name, topic in _topics(behaviour, ignored):
         for _, record in topic.fetched:
             key = ignored.content(record, name).key
             key = "" if key is None else f"key {text_of(key)}, "
@@ -181,7 +187,7 @@ def _acknowledged(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for group_name, group in behaviour.groups.items():
         read = {topic for topic, _ in group.committed}
         known = group.moved_ns and any(positions(behaviour, group, ignored))
-        for name, topic in behaviour.topics.items() if known else ():
+        for name, topic in _topics(behaviour, ignored) if known else ():
             times = [each.acknowledged_ns for each in topic.produced if each.end == COMMITTED]
             if times and name not in read:
                 subject = f"group {without_random_ids(group_name)}, {name}"

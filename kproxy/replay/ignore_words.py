@@ -2,7 +2,8 @@
 
 ::
 
-    "partition"            the partition of the record
+    "records"              the record: any may be there, or none
+    "partition"            its partition
     "key"                  its key, and so its partition
     "value"                its value
     "header:trace-id"      the header of this name
@@ -73,7 +74,9 @@ def _part_of(word: str) -> IgnoredPart:
         return IgnoredPart(what, name, _KINDS[kind], topic or "")
     if what in _WHOLE and (rest is None or rest in _KINDS):
         return IgnoredPart(what, "", _KINDS[rest or "any"], topic or "")
-    if (what == "partition" and rest is None) or (what in FACTS and not (topic or rest)):
+    if (what in ("partition", "records") and rest is None) or (
+        what in FACTS and not (topic or rest)
+    ):
         return IgnoredPart(what, topic=topic or "")
     wanted = '"partition", "key", "header:NAME" or "json:PATH"'
     raise ValueError(

@@ -153,6 +153,10 @@ class Ignored:
             self._of_topics[topic] = found
         return found
 
+    def frees(self, topic: str) -> bool:
+        """Return whether any records may be produced to a topic, in any number."""
+        return any(each.what == "records" for each in self.of_topic(topic))
+
     def any_partition(self, topic: str) -> bool:
         """Return whether no record of a topic has to be in its recorded partition."""
         free = ("partition", "key", "key-json")

@@ -47,13 +47,16 @@ class Kind(enum.Enum):
 
 
 def plain(content: Any) -> Any:
-    """Return bytes as text, or in hex; what is none as it is."""
+    """Return bytes as text, or in hex; a time in ms, as Java has it in 8 bytes, as a number; what
+    is none of these as it is."""
     if not isinstance(content, bytes | bytearray):
         return content
     try:
         return content.decode()
     except UnicodeDecodeError:
-        return content.hex()
+        number = int.from_bytes(content)
+        is_time = len(content) == 8 and _FROM_SECONDS <= number / 1000 < _UNTIL_SECONDS
+        return number if is_time else content.hex()
 
 
 def _is_uuid(content: Any) -> bool:

@@ -144,6 +144,10 @@ def _of_topic(topic: str, runs: Sequence[Behaviour]) -> Iterator[LearnedPart]:
         ]
         for run in runs
     ]
+    numbers = list(dict.fromkeys(map(len, records)))
+    if len(numbers) > 1:
+        shown = ", ".join(map(str, numbers))
+        yield LearnedPart(IgnoredPart("records", topic=topic).word, shown, is_asked=True)
     varying: dict[IgnoredPart, tuple[Any, Any]] = {}
     for other in records[1:]:
         for one, it in _belonging(records[0], other):

@@ -97,6 +97,8 @@ class Expected:
     """The recorded transaction that wrote it."""
     transactional: bool = False
     """True if it was produced in a transaction whose begin or end the recording shows."""
+    is_free: bool = False
+    """True if any record may be there, or none."""
     outcome: Outcome = Outcome.NEVER
     shown_as_closest: bool = False
     """True after a finding has shown it as the one that an unknown record belongs to."""
@@ -152,7 +154,8 @@ class Expected:
     @property
     def demanded(self) -> bool:
         """Whether it has to be produced again, and to be committed."""
-        return self.committed and (self.transaction is None or not self.transaction.unknown)
+        is_known = self.transaction is None or not self.transaction.unknown
+        return self.committed and is_known and not self.is_free
 
     @property
     def missing(self) -> bool:
@@ -428,9 +431,15 @@ class ProduceCheck:
         """Return how many records were produced in no transaction, although they were in one when
         recorded: the number by the name of the topic."""
         outside: Counter[str] = Counter()
-        for topic, by_content in self._topics.items():
+        for topic, by_content in self._judged():
             outside[topic.name] += sum(map(self._outside, by_content.values()))
         return +outside
+
+    def _judged(self) -> Iterator[tuple[Topic, dict[tuple, EqualRecords]]]:
+        """Yield the topics in which a record was looked up, and in which not any may be."""
+        return (
+            (each, by) for each, by in self._topics.items() if not self.ignored.frees(each.name)
+        )
 
     def _outside(self, same: EqualRecords) -> int:
         """Return how many of equal records should have been in a transaction, and were not. Which
@@ -452,7 +461,7 @@ class ProduceCheck:
         these groups has committed in a transaction, that is said already."""
         missing = {*self.missing_groups(), *self.groups_outside()}
         lacking: Counter[tuple[str, str]] = Counter()
-        for topic, by_content in self._topics.items():
+        for topic, by_content in self._judged():
             for same in by_content.values():
                 groups = {group for each in same.expected for group in each.recorded_groups}
                 if not groups <= missing:
@@ -540,19 +549,19 @@ class ProduceCheck:
 
     def _read(self, topic: Topic) -> Iterator[Expected]:
         logs = {each.index: each.log for each in topic.all_partitions}
-        reader = self.loaded.cluster.store.reader
+        reader, is_free = self.loaded.cluster.store.reader, self.ignored.frees(topic.name)
         for index, log in sorted(logs.items()):
             for batch, transaction in log.produced():
                 unseen = transaction is not None and transaction.unseen
                 how = batch.transactional and not unseen
                 for record in contents(batch):
                     offset = record.offset
-                    yield Expected(topic, index, offset, record, log, transaction, how)
+                    yield Expected(topic, index, offset, record, log, transaction, how, is_free)
         for place, (topic_id, index, data) in enumerate(self.loaded.unplaced):
             for batch in pieces(data, reader.of_log(place)) if topic_id == topic.topic_id else ():
                 for record in contents(batch):
                     how = batch.transactional
-                    yield Expected(topic, index, -1, record, logs[index], None, how)
+                    yield Expected(topic, index, -1, record, logs[index], None, how, is_free)
 
 
 def _in_each_run(groups: Iterable[str]) -> set[str]:

@@ -54,6 +54,8 @@ _INDEX = re.compile(r"\[\d+\]")
 def report_unknown(check: ProduceCheck, topic: Topic, partition: int, record: Record) -> None:
     """Report a record without a match, and the unproduced one that it belongs to, as far as that is
     known. Call this after all records of its batch were matched."""
+    if check.ignored.frees(topic.name):
+        return
     if check.report.full:
         check.report.add("not recorded", "")
         return
@@ -134,6 +136,8 @@ def report_unproduced(check: ProduceCheck, report: Report, reads_all: bool = Tru
         what = f"group {group}: its offsets were not committed in a transaction"
         report.add("not produced", f"{what}; recorded in one", ADVICE)
     for topic in check.topics:
+        if check.ignored.frees(topic.name):
+            continue
         if not (reads_all or check.is_read(topic)):
             report.add("not produced", f"{topic.name}: none of its recorded records", ADVICE)
             continue

@@ -1,11 +1,11 @@
 """A worker of Kafka Connect at its work: a file source and a file sink, from start to end.
 
-    lines of a file ─▶ source ─▶ topic ─▶ sink ─▶ another file
+    lines of a file ─▶ source, with keys and headers ─▶ topic ─▶ sink ─▶ another file
 
-`python -m tests.bed.connect BOOTSTRAP PREFIX FOLDER` starts a distributed worker, which keeps its
-configuration, offsets and status in topics that it reads back; makes the connectors through its
-REST interface, waits until the lines are in the other file and all of it is RUNNING, removes them,
-stops the worker, and prints the lines.
+`python -m tests.bed.connect BOOTSTRAP PREFIX FOLDER [CHANGE]` starts a distributed worker, which
+keeps its configuration, offsets and status in topics that it reads back; makes the connectors
+through its REST interface, waits until the lines are in the other file and all of it is RUNNING,
+removes them, stops the worker, and prints the lines. A CHANGE does one thing otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bed import jvm
+from tests.bed.clients.orders import begin_empty
 from tests.bed.waiting import free_ports, until
 
 LINES = [f"line {number}" for number in range(20)]
@@ -42,15 +43,41 @@ listeners=http://127.0.0.1:{port}
 """
 
 
-def main(bootstrap: str, prefix: str, folder: Path) -> None:
+_KIND = "org.apache.kafka.connect.transforms."
+_TRANSFORMS = {
+    "hoist": {"type": f"{_KIND}HoistField$Value", "field": "line"},
+    "wrong-key": {"type": f"{_KIND}ValueToKey", "fields": "line"},
+    "key": {"type": f"{_KIND}ExtractField$Key", "field": "line"},
+    "value": {"type": f"{_KIND}ExtractField$Value", "field": "line"},
+    "header-missing": {"type": f"{_KIND}InsertHeader", "header": "trace", "value.literal": "here"},
+}
+"""Step → its settings; a change with the name of one leaves it out."""
+
+
+def _source(prefix: str, folder: Path, change: str) -> dict[str, str]:
+    """The settings of the source."""
+    steps = {name: each for name, each in _TRANSFORMS.items() if name != change}
+    steps.pop("key" if change == "wrong-key" else "", None)
+    found = {
+        f"transforms.{name}.{key}": one for name, each in steps.items() for key, one in each.items()
+    }
+    topic = f"{prefix}-{'other' if change == 'topic' else 'lines'}"
+    return {**found, "transforms": ",".join(steps), "topic": topic, "file": f"{folder}/source.txt"}
+
+
+def main(bootstrap: str, prefix: str, folder: Path, change: str = "") -> None:
     """Do it; AssertionError when something does not come in time."""
+    patience = 10 if change == "topic" else _SECONDS
+    begin_empty(bootstrap, prefix, {}, [f"{prefix}-connect", f"connect-{prefix}-sink"])
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
     properties = folder / "worker.properties"
     properties.write_text(_WORKER.format(bootstrap=bootstrap, prefix=prefix, port=port))
     source, sink = folder / "source.txt", folder / "sink.txt"
     sink.unlink(missing_ok=True)
-    source.write_text("".join(f"{line}\n" for line in LINES))
+    lines = LINES[change == "drop" :]
+    lines[1:1] = lines[:1] * (change == "double")
+    source.write_text("".join(f"{line}\n" for line in lines))
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
     command = jvm.java([jvm.connect_jars()], main, str(properties), heap="256m")
     url = f"http://127.0.0.1:{port}/connectors"
@@ -58,10 +85,10 @@ def main(bootstrap: str, prefix: str, folder: Path) -> None:
         worker = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
         until(lambda: asked(url) == [], "the worker is there", _SECONDS)
-        topic = f"{prefix}-lines"
-        make(url, f"{prefix}-source", "FileStreamSource", file=source, topic=topic)
-        make(url, f"{prefix}-sink", "FileStreamSink", file=sink, topics=topic)
-        until(lambda: sink.exists() and sink.read_text() == source.read_text(), "lines", _SECONDS)
+        make(url, f"{prefix}-source", "FileStreamSource", _source(prefix, folder, change))
+        named = {"topics": f"{prefix}-lines", "file": str(sink)}
+        make(url, f"{prefix}-sink", "FileStreamSink", named)
+        until(lambda: sink.exists() and sink.read_text() == source.read_text(), "lines", patience)
         until(lambda: states(url) == ["RUNNING"] * 4, "all of it is running", _SECONDS)
         for name in ("source", "sink"):
             asked(f"{url}/{prefix}-{name}", "DELETE")
@@ -77,10 +104,9 @@ def main(bootstrap: str, prefix: str, folder: Path) -> None:
     print(sink.read_text(), end="")
 
 
-def make(url: str, name: str, kind: str, **config: object) -> None:
+def make(url: str, name: str, kind: str, config: dict[str, str]) -> None:
     """Make a connector with one task, as soon as the worker takes it."""
-    words = {each: str(value) for each, value in config.items()}
-    body = {"name": name, "config": {"connector.class": kind, "tasks.max": "1", **words}}
+    body = {"name": name, "config": {"connector.class": kind, "tasks.max": "1", **config}}
     until(lambda: asked(url, "POST", body) is not None, f"{name} is made", _SECONDS)
 
 
@@ -107,4 +133,4 @@ def asked(url: str, method: str = "GET", body: Any = None) -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])

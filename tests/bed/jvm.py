@@ -76,6 +76,15 @@ def connect_jars() -> Path:
     return jars("connect-4.3.1", *wanted, LOGGER)
 
 
+def spring_jars() -> Path:
+    """Spring Boot with Kafka and JSON."""
+    wanted = [
+        f"org.springframework.boot:spring-boot-starter-{each}:4.0.0"
+        for each in ("kafka", "jackson")
+    ]
+    return jars("spring-boot-4.0.0", *wanted)
+
+
 def definition_jars() -> list[Path]:
     """The jars that Kafka's definitions are taken from."""
     names = [f"kafka-{each}-coordinator" for each in ("group", "transaction", "share")]
@@ -114,9 +123,11 @@ def serialiser_jars() -> Path:
     return jars("serialiser", serialiser, LOGGER)
 
 
-def java(classpath: list[Path], main: str, *arguments: str, heap: str = "128m") -> list[str]:
+def java(
+    classpath: list[Path], main: str, *arguments: str, heap: str = "128m", level: str = "warn"
+) -> list[str]:
     """The command that runs class `main`; folders on the class path stand for their jars too."""
     entries = [entry for folder in classpath for entry in (str(folder), f"{folder}/*")]
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    quiet = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
     start = [needs.program("java"), f"-Xmx{heap}", *FLAGS, quiet]
     return [*start, "-cp", ":".join(entries), main, *arguments]

@@ -239,6 +239,8 @@ def test_any_record_may_be_looked_at(
         ([[A, B], [C, D]], Kind.UUID),
         ([[NOW], [LATER]], Kind.TIME),
         ([[b"1790000000.5"], [b"1790000009.5"]], Kind.TIME),
+        ([[NOW.to_bytes(8)], [LATER.to_bytes(8)]], Kind.TIME),
+        ([[(5).to_bytes(8)], [(6).to_bytes(8)]], None),
         ([[1, 2], [5, 6]], Kind.COUNTER),
         ([[1], [5]], None),
         ([[3, 2], [5, 6]], None),
@@ -250,3 +252,13 @@ def test_any_record_may_be_looked_at(
 )
 def test_a_kind_is_seen_in_what_there_is(runs: list[list[Any]], kind: Kind | None) -> None:
     assert kind_of(runs) is kind
+
+
+def test_a_topic_may_have_any_records_and_the_others_may_not() -> None:
+    recorded = values(1, 2, 3)
+    assert found(recorded, values(1, 7), "orders/records") == []
+    assert found(recorded, values(1, 7), "other/records") != []
+    for word, is_missing in ("orders/records", False), ("other/records", True):
+        assert playing(recorded, word).broker.state.check.lacks_records == is_missing
+    with pytest.raises(ValueError, match="cannot be ignored"):
+        ignore_words.parse(["orders/records:any"])

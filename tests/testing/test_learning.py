@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from kproxy.cli import main
 from kproxy.look.lines import meaning
@@ -102,6 +103,35 @@ def test_what_may_be_data_is_asked_about_and_compared(
         replay(paths[0]) as broker,
     ):
         work(broker.bootstrap, prefix, "", 12.0, "new")
+
+
+def test_where_the_number_of_records_varies_that_is_asked_about(
+    mock_brokers: str, prefix: str, tmp_path: Path
+) -> None:
+    """As a worker of Kafka Connect tells of its status."""
+
+    def tell(bootstrap: str, *states: str) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for state in states:
+            producer.produce(prefix, state, "worker")
+        assert producer.flush(10) == 0
+
+    paths = [tmp_path / "one.mcap", tmp_path / "other.mcap"]
+    for path, states in zip(paths, (["up"], ["up", "up"]), strict=True):
+        with record(mock_brokers, path) as broker:
+            tell(broker.bootstrap, *states)
+    (line,) = learn(paths[0], [paths[1]])
+    assert line.startswith(f"{prefix}/records varies (1, 2): data? if not, say so: ")
+    with pytest.raises(Mismatch, match="once more"), replay(paths[0]) as broker:
+        tell(broker.bootstrap, "up", "up")
+    shown = kproxy("learned", paths[0]).stdout
+    text = tmp_path / "varies.txt"
+    text.write_text(shown.removeprefix("? "))
+    kproxy("learned", paths[0], "--set", text)
+    for states in [], ["up", "up", "down"]:
+        with replay(paths[0], compare="all") as broker:
+            tell(broker.bootstrap, *states)
+    assert kproxy("diff", *paths).returncode == 0
 
 
 def test_tests_are_recorded_twice(

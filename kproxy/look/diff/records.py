@@ -91,6 +91,8 @@ class UnmatchedRecords:
     def add(self, side: int, client: str, record: _Written) -> None:
         """Take a record that a client produced, or that the first client got, or a batch that
         cannot be read."""
+        if self.ignored.frees(record.topic):
+            return
         digest = hash(self._content(record))
         partition = record.partition if self._is_placed(record) else None
         if not record.produced:

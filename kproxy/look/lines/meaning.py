@@ -141,6 +141,8 @@ class RecordingMeaning:
         placed: list[tuple[int, int, str]] = []
         anywhere: list[str] = []
         for number, record in enumerate(records):
+            if self.ignored.frees(record.topic):
+                continue
             text = meaning_text.record(record, self.ignored)
             if is_any_partition(topic, record, self.ignored):
                 anywhere.append(text)

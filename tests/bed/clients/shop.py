@@ -23,8 +23,8 @@ from confluent_kafka import (
     Message,
     Producer,
     TopicPartition,
-    admin,
 )
+from orders import begin_empty
 
 TOTALS = {"c0": 11.5, "c1": 7.0, "c2": -1.0, "c3": None, "c4": 3.25, "c8": 9.0}
 """By customer. The last order of each partition has an invoice, so that the last commit shows."""
@@ -38,27 +38,13 @@ CHANGES = (
 bootstrap, prefix, change = sys.argv[1], sys.argv[2], "".join(sys.argv[3:])
 assert not change or change in CHANGES, change
 
-TOPICS = [f"{prefix}{name}" for name in ("orders", "invoices", "rejected", "postings")]
-ORDERS, INVOICES, REJECTED, POSTINGS = TOPICS
+PARTITIONS = {"orders": 2, "invoices": 1, "rejected": 1, "postings": 1}
+ORDERS, INVOICES, REJECTED, POSTINGS = (f"{prefix}{name}" for name in PARTITIONS)
 GROUPS = [f"{prefix}billing", f"{prefix}ledger"]
 
 
 def is_(*names: str) -> bool:
     return change in names
-
-
-def begin_empty() -> None:
-    """Delete what an earlier run has left, and make the topics: a replay does it again."""
-    client = admin.AdminClient({"bootstrap.servers": bootstrap})
-    there = [name for name in client.list_topics(timeout=10).topics if name in TOPICS]
-    deleted = client.delete_topics(there) if there else {}
-    for each in (*deleted.values(), *client.delete_consumer_groups(GROUPS).values()):
-        each.exception(10)  # it may not be there
-    new = [admin.NewTopic(name, 2 if name == ORDERS else 1, 1) for name in TOPICS]
-    until = time.monotonic() + 10
-    while new:
-        made = client.create_topics(new)
-        new = [each for each in new if made[each.topic].exception(10) and time.monotonic() < until]
 
 
 def consumer(group: str, topic: str, isolation: str = "read_committed") -> Consumer:
@@ -189,7 +175,7 @@ def ledger() -> None:
     source.close()
 
 
-begin_empty()
+begin_empty(bootstrap, prefix, PARTITIONS, GROUPS)
 place_orders()
 billing()
 ledger()
