@@ -217,14 +217,14 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
 class _RunEnd(NamedTuple):
     """The end of a run."""
 
-    run: CassetteRun
-    """That run; it may be a rehearsal."""
     code: int | None
     """The exit code of the command; None if kproxy ended it."""
     failure: str
     """Why it fails though the command succeeded, or ""."""
     kept: str | None
     """The recording that was kept."""
+    run: CassetteRun
+    """Which one: with `--learn`, the last."""
 
 
 def _junit(name: str, ended: _RunEnd) -> str:
@@ -293,7 +293,7 @@ def _ended(
     except (Unable, RecordingFailed, RecordingUnfinished) as error:
         is_usage = isinstance(error.__cause__, Unusable | TlsError)
         return console.fail(f"kproxy replay: {error}", code or (2 if is_usage else 1))
-    return _RunEnd(run, code, failure, kept)
+    return _RunEnd(code, failure, kept, run)
 
 
 def _told(ended: _RunEnd, stale_after: float | None) -> Iterator[str]:

@@ -24,18 +24,20 @@ const consumer = kafka.consumer(configured(
 const producer = kafka.producer(configured({
   idempotent: true, maxInFlightRequests: 1, ...(isOnce && { transactionalId: groupId }) }))
 
-// The topic and the messages for an order.
+// What is made of an order.
 function billed(message) {
   const order = JSON.parse(message.value)
   const changes = name => change === name && order.customer === 'c0'
   const headers = changes('header-missing') ? {} : { trace: message.headers.trace }
   if (order.total < 0 && change !== 'topic') {
-    return { topic: `${prefix}rejected`, messages: [{ key: message.key, value: message.value, headers }] }
+    const same = { key: message.key, value: message.value, headers }
+    return { topic: `${prefix}rejected`, messages: [same] }
   }
-  const invoice = { id: randomUUID(), order: order.id, at: new Date().toISOString(), total: order.total }
+  const invoice = { id: randomUUID(), order: order.id, total: order.total, at: new Date() }
   const key = changes('wrong-key') ? 'c0x' : order.customer
   const made = { key, value: JSON.stringify(invoice), headers }
-  const messages = changes('drop') ? [] : changes('double') ? [made, made] : [made]
+  const again = changes('double') ? [{ ...made, headers: { ...headers } }] : []
+  const messages = changes('drop') ? [] : [made, ...again]
   return { topic: `${prefix}invoices`, messages }
 }
 

@@ -25,7 +25,7 @@ NO_OFFSETS = ("commit-first", "no-commit")
 
 async def bill(producer: AIOKafkaProducer, read: ConsumerRecord) -> None:
     order = json.loads(read.value)
-    made: dict[str, Any] = {"key": read.key, "value": read.value, "headers": read.headers}
+    made: dict[str, Any] = {"key": read.key, "value": read.value, "headers": list(read.headers)}
     if order["total"] < 0 and change != "topic":
         await producer.send_and_wait(f"{prefix}rejected", **made)
         return
