@@ -23,7 +23,7 @@ CHANGES = {
     "wrong-key": r"invoices: a record has key 'c0x', recorded 'c0' ",
     "topic": r"invoices: the record is not in the recording: key 'c2'",
     "header-missing": r"invoices: the record of key 'c0' has no header trace, recorded",
-    "commit-first": r"acknowledged: group \S+billing, \S+orders: committed before|"
+    "commit-first": r"acknowledged: group \S+billing, \S+: committed before|"
     r"group \S+billing: its offsets were committed outside a transaction",
     "no-commit": r"commits: group \S+billing, \S+orders\S*: |"
     r"group \S+billing: its offsets were not committed in a transaction",
