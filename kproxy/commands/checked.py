@@ -201,7 +201,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
         if isinstance(ended, int):
             return ended
         report_faults(rules, console.log)
-        lines = [*_told(run, ended, options.stale_after), *ended.failure.splitlines()]
+        lines = [*_told(ended, options.stale_after), *ended.failure.splitlines()]
         console.log.write(*(f"kproxy: {line}" for line in lines))
         if options.annotate and ended.failure:
             console.log.write(annotation(ended.failure, f"kproxy replay {run.shown}"))
@@ -223,6 +223,8 @@ class _RunEnd(NamedTuple):
     """Why it fails though the command succeeded, or ""."""
     kept: str | None
     """The recording that was kept."""
+    run: CassetteRun
+    """Which one: with `--learn`, the last."""
 
 
 def _junit(name: str, ended: _RunEnd) -> str:
@@ -291,13 +293,14 @@ def _ended(
     except (Unable, RecordingFailed, RecordingUnfinished) as error:
         is_usage = isinstance(error.__cause__, Unusable | TlsError)
         return console.fail(f"kproxy replay: {error}", code or (2 if is_usage else 1))
-    return _RunEnd(code, failure, kept)
+    return _RunEnd(code, failure, kept, run)
 
 
-def _told(run: CassetteRun, ended: _RunEnd, stale_after: float | None) -> Iterator[str]:
+def _told(ended: _RunEnd, stale_after: float | None) -> Iterator[str]:
     """Yield what was checked and what was not, whether it is old, and what was recorded."""
     from kproxy.testing.renewing import days_old, stale_line
 
+    run = ended.run
     if run.replays and (age := days_old(run.path, stale_after)) is not None:
         yield stale_line({run.shown: age}, f"kproxy renew {shlex.quote(run.shown)}")
     if not ended.failure:  # else it follows from what is said there

@@ -6,8 +6,10 @@ summary (see clients/job.py for what is in it).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -27,6 +29,9 @@ _NPM_PACKAGES = [
     "lz4js@0.2.0",
     "@bokuweb/zstd-wasm@0.0.27",
 ]
+
+SARAMA, FRANZ_GO = "github.com/IBM/sarama@v1.46.3", "github.com/twmb/franz-go/pkg/kgo@v1.20.6"
+UUID = "github.com/google/uuid@v1.6.0"
 
 CLASSIC = ("create", "produce", "group", "transactions", "admin")
 EVERYTHING = ("create", "produce", "group", "group848", "transactions", "admin")
@@ -135,16 +140,31 @@ def node_modules() -> Path:
     return npm_packages("kafkajs-2.2.4", _NPM_PACKAGES)
 
 
-def npm_packages(name: str, packages: list[str]) -> Path:
-    """The folder node_modules with some packages, kept in the cache under a name."""
+def npm_packages(name: str, packages: list[str], *, with_scripts: bool = False) -> Path:
+    """The folder node_modules with some packages, kept in the cache under a name; their scripts
+    fetch what is compiled."""
     npm = needs.program("npm")
 
     def install(folder: Path) -> None:
         (folder / "package.json").write_text('{"private": true}')
-        quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
+        quiet = ["--no-audit", "--no-fund", "--no-package-lock"]
+        quiet += [] if with_scripts else ["--ignore-scripts"]
         needs.fetched([npm, "install", *quiet, *packages], name, folder)
 
     return needs.cached(name, install) / "node_modules"
+
+
+def go_program(source: str, *modules: str) -> str:
+    """The path of a program in Go, built of a file here and some modules, and kept in the cache."""
+    go, file = needs.program("go"), _FOLDER / source
+    digest = hashlib.sha256(file.read_bytes() + " ".join(modules).encode()).hexdigest()[:16]
+
+    def build(folder: Path) -> None:
+        shutil.copy(file, folder / "main.go")
+        for command in (["mod", "init", "client"], ["get", *modules], ["build", "-o", "client"]):
+            needs.fetched([go, *command], source, folder)
+
+    return str(needs.cached(f"{file.stem}-{digest}", build) / "client")
 
 
 def _node(bootstrap: str, job: dict) -> tuple[list[str], dict[str, str]]:

@@ -10,8 +10,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import shutil
 import socket
 import ssl
 import struct
@@ -239,20 +237,8 @@ def test_a_bare_token_that_is_refused_is_explained(kafka_431: Kafka, tmp_path: P
 
 def sarama(address: str, account: tuple[str, str], *more: str) -> str:
     """Have Sarama log in by bare tokens; what it says at its end."""
-    program = needs.program("go")
-    source = Path(programs.__file__).parent / "clients" / "sarama_client.go"
-    digest = hashlib.sha256(source.read_bytes() + SARAMA.encode()).hexdigest()[:16]
-
-    def build(folder: Path) -> None:
-        shutil.copy(source, folder / "main.go")
-        for command in (["mod", "init", "client"], ["get", SARAMA], ["build", "-o", "client", "."]):
-            needs.fetched([program, *command], "sarama", folder)
-
-    client = needs.cached(f"sarama-{digest}", build) / "client"
-    return programs.run([str(client), address, *account, *more]).stdout
-
-
-SARAMA = "github.com/IBM/sarama@v1.46.3"
+    client = programs.go_program("sarama_client.go", programs.SARAMA)
+    return programs.run([client, address, *account, *more]).stdout
 
 
 def test_sarama_logs_in_by_bare_tokens(kafka_431: Kafka, prefix: str, tmp_path: Path) -> None:

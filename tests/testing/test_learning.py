@@ -60,6 +60,10 @@ def test_a_command_is_recorded_twice_and_what_varies_is_of_its_kind(
     path = tmp_path / "app.mcap"
     app = ["--", sys.executable, "-c", COMMAND, prefix]
     how = ["--cassette", "once", "--learn", "2", "--broker", mock_brokers]
+    failed = kproxy("replay", path, *how, *app[:3], f"{COMMAND}; sys.exit(7)", prefix)
+    assert failed.returncode == 7
+    kept = path.with_suffix(".failed.mcap")
+    assert failed.stderr == f"kproxy: the command failed; what it did: kproxy show {kept}\n"
     done = kproxy("replay", path, *how, *app)
     assert done.returncode == 0, done.stderr
     assert f"learned what varies: 4 parts (kproxy learned {path})" in done.stderr

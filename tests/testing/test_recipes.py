@@ -21,7 +21,6 @@ from tests.versions import some
 
 (PAGE,) = (page for page in PAGES if page.name == "testing")
 JUNIT = "org.junit.platform:junit-platform-console-standalone:1.13.4"
-FRANZ_GO = "github.com/twmb/franz-go/pkg/kgo@v1.20.6"
 UNMET = 3
 
 
@@ -55,7 +54,7 @@ def go(folder: Path, code: str) -> list[str]:
     """The command that runs a Go test."""
     program = needs.program("go")
     (folder / "orders_test.go").write_text(code)
-    for command in (["mod", "init", "orders"], ["get", FRANZ_GO]):
+    for command in (["mod", "init", "orders"], ["get", programs.FRANZ_GO]):
         needs.fetched([program, *command], "franz-go", folder)
     return [program, "test", "-count=1", "./..."]
 

@@ -1,0 +1,133 @@
+// Makes invoices of orders (orders.py) with Sarama.
+//
+//	billing_sarama once|atleast PREFIX [CHANGE]
+//
+// once: invoices and offsets are in a transaction for each order; atleast: offsets are committed
+// behind invoices, by the client itself. SIGTERM ends it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/google/uuid"
+)
+
+type object = map[string]any
+
+var guarantee, prefix, change = os.Args[1], os.Args[2], strings.Join(os.Args[3:], "")
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// What is made of an order.
+func billed(read *sarama.ConsumerMessage) []*sarama.ProducerMessage {
+	var order object
+	must(json.Unmarshal(read.Value, &order))
+	made := &sarama.ProducerMessage{Topic: prefix + "invoices", Key: sarama.ByteEncoder(read.Key)}
+	for _, each := range read.Headers {
+		made.Headers = append(made.Headers, *each)
+	}
+	if order["total"].(float64) < 0 && change != "topic" {
+		made.Topic, made.Value = prefix+"rejected", sarama.ByteEncoder(read.Value)
+		return []*sarama.ProducerMessage{made}
+	}
+	invoice := object{"id": uuid.NewString(), "order": order["id"], "total": order["total"]}
+	invoice["at"] = time.Now().UTC()
+	text, _ := json.Marshal(invoice)
+	made.Value = sarama.ByteEncoder(text)
+	if order["customer"] == "c0" {
+		switch change {
+		case "drop":
+			return nil
+		case "double":
+			again := *made
+			return []*sarama.ProducerMessage{made, &again}
+		case "wrong-key":
+			made.Key = sarama.StringEncoder("c0x")
+		case "header-missing":
+			made.Headers = nil
+		}
+	}
+	return []*sarama.ProducerMessage{made}
+}
+
+type handler struct {
+	producer sarama.SyncProducer
+	lock     sync.Mutex
+}
+
+func (*handler) Setup(sarama.ConsumerGroupSession) error   { return nil }
+func (*handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+func (each *handler) ConsumeClaim(
+	session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for read := range claim.Messages() {
+		if change == "commit-first" {
+			session.MarkMessage(read, "")
+			session.Commit()
+		}
+		if guarantee == "once" {
+			each.inTransaction(read)
+			continue
+		}
+		must(each.producer.SendMessages(billed(read)))
+		if change != "no-commit" {
+			session.MarkMessage(read, "")
+		}
+	}
+	return nil
+}
+
+// A producer has one transaction at a time.
+func (each *handler) inTransaction(read *sarama.ConsumerMessage) {
+	each.lock.Lock()
+	defer each.lock.Unlock()
+	must(each.producer.BeginTxn())
+	must(each.producer.SendMessages(billed(read)))
+	if change != "commit-first" && change != "no-commit" {
+		must(each.producer.AddMessageToTxn(read, prefix+"billing", nil))
+	}
+	if change == "abort" && string(read.Key) == "c0" {
+		must(each.producer.AbortTxn())
+	} else {
+		must(each.producer.CommitTxn())
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	config := sarama.NewConfig()
+	config.ClientID, config.Version = "billing", sarama.V3_6_0_0
+	config.Consumer.IsolationLevel = sarama.ReadCommitted
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.Consumer.Offsets.AutoCommit.Enable = guarantee != "once"
+	config.Producer.Return.Successes = true
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Idempotent, config.Net.MaxOpenRequests = true, 1
+	if guarantee == "once" {
+		config.Producer.Transaction.ID = prefix + "billing"
+	}
+	brokers := strings.Split(os.Getenv("KAFKA_BOOTSTRAP_SERVERS"), ",")
+	producer, err := sarama.NewSyncProducer(brokers, config)
+	must(err)
+	defer producer.Close()
+	group, err := sarama.NewConsumerGroup(brokers, prefix+"billing", config)
+	must(err)
+	defer group.Close()
+	for ctx.Err() == nil {
+		must(group.Consume(ctx, []string{prefix + "orders"}, &handler{producer: producer}))
+	}
+}
