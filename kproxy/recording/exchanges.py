@@ -22,10 +22,18 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kproxy.exchange import derived, endings, facts, notes
+from kproxy.exchange import derived, endings, facts, notes, response_codes
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import CONNECTIONS, ExchangeRow, Frame, Note, Position, Side
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    NO_API,
+    ExchangeRow,
+    Frame,
+    Note,
+    Position,
+    Side,
+)
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.unpacking import Unpacking
@@ -264,6 +272,7 @@ class Reader:
         if self._skips(batch):
             self.exchange_count += batch.facts.rows if batch.facts else 0
             return
+        needs_error = self._wanted is not None and self._wanted.needs_error
         closing: list[Note] = []
         for note in batch.notes:
             self._context.note(note)
@@ -282,6 +291,8 @@ class Reader:
             for index, row in enumerate(rows):
                 for note in ends.before(index, row) if ends.left else ():
                     self._on_note(note)
+                if needs_error and not self._context.stuck and self._frames.is_well(row):
+                    continue
                 exchange = self._context.exchange(row, self._frames)
                 if self._matches(exchange):
                     yield exchange
@@ -405,11 +416,13 @@ class _Endings:
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class StoredFrames:
     """The frames of the exchanges of one recording; see `exchange.Frames`."""
 
     files: list[RecordingFile]
+    _native: tuple[int, bool] = attrs.field(default=(0, True), init=False)
+    """How many files were looked at, and whether kproxy wrote all of them."""
 
     def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
         """Open a frame of an exchange. Tools that leave pieces out move the others: then another
@@ -421,12 +434,21 @@ class StoredFrames:
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open a frame of an exchange and return its bytes alone, which is faster."""
-        for file in self.files:
-            if not file.info.native:
-                found = self.frame(row, side)
-                return None if found is None else found.data
+        if self._native[0] != len(self.files):
+            self._native = len(self.files), all(each.info.native for each in self.files)
+        if not self._native[1]:
+            found = self.frame(row, side)
+            return None if found is None else found.data
         place = row.request_position if side is _CLIENT else row.response_position
         return frame_bytes_in(self.files, place)
+
+    def is_well(self, row: ExchangeRow) -> bool:
+        """Return whether an exchange that went its ordinary way has no error; it is not decoded."""
+        if row.request_flags or row.response_flags or row.api_key == NO_API:
+            return False
+        data = self.data(row, _BROKER)
+        read = response_codes.reader(row.api_key, row.api_version)
+        return data is None or read(data, 0, len(data)) is None
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not complete."""

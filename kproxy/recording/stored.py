@@ -37,6 +37,7 @@ from kproxy.recording.mcap import (
 )
 from kproxy.recording.pieces import Pieces
 from kproxy.recording.scan import Scan
+from kproxy.wire.protocol.wire import new_tuple
 
 _TIME_NS_MAX = (1 << 63) - 1
 _NOTE_CHANNELS: dict[int, str] = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
@@ -155,11 +156,12 @@ def pieces_of(number: int, parts: list[Part]) -> Pieces:
     """Return the pieces of a batch."""
     records = [memoryview(chunk.records or b"") for chunk, _ in parts]
     starts = itertools.accumulate(map(len, records[:-1]), initial=0)
+    of_pieces = int(Channel.PIECES)
     ends = [
-        (start + each.start, start + each.end)
+        (start + begin, start + end)
         for start, (_, messages) in zip(starts, parts, strict=True)
-        for each in messages
-        if each.channel == Channel.PIECES
+        for channel, _, _, begin, end in messages
+        if channel == of_pieces
     ]
     return Pieces(number, records[0] if len(records) == 1 else memoryview(b"".join(records)), ends)
 
@@ -174,11 +176,11 @@ def read_messages(scan: Scan, chunk: Chunk) -> list[StoredMessage]:
 
 def _messages(scan: Scan, chunk: Chunk) -> Iterator[StoredMessage]:
     data = memoryview(chunk.records or b"")
-    at, end = 0, len(data)
+    at, end, channels, unpack = 0, len(data), scan.head.channels, RECORD.unpack_from
     while at < end:
         if end - at < RECORD.size:
             raise wrong(scan, chunk, "ends in the middle of a record")
-        opcode, length = RECORD.unpack_from(data, at)
+        opcode, length = unpack(data, at)
         after = at + RECORD.size + length
         if after > end:
             raise wrong(scan, chunk, "has a record that runs past its end")
@@ -186,11 +188,11 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[StoredMessage]:
             if length < MESSAGE_FIXED_BYTES:
                 raise wrong(scan, chunk, "has a message that is too short")
             _, _, number, sequence, log_ns, publish_ns = MESSAGE_HEAD.unpack_from(data, at)
-            if max(log_ns, publish_ns) > _TIME_NS_MAX:
+            if log_ns > _TIME_NS_MAX or publish_ns > _TIME_NS_MAX:
                 raise wrong(scan, chunk, "has a message at a time that is none")
-            channel = scan.head.channels.get(number)
+            channel = channels.get(number)
             if channel is not None:
-                yield StoredMessage(channel, sequence, log_ns, at, after)
+                yield new_tuple(StoredMessage, (channel, sequence, log_ns, at, after))
             elif scan.info.native:
                 raise wrong(scan, chunk, "has a message on an unknown channel")
         elif scan.info.native:

@@ -31,6 +31,7 @@ from kproxy.exchange.filter.values import (
     Value,
     suggestion,
 )
+from kproxy.exchange.meanings import Meaning
 from kproxy.wire.payloads.json_paths import PathError
 from kproxy.wire.protocol import schema
 
@@ -81,6 +82,11 @@ class Filter:
     def names(self) -> frozenset[str]:
         """The names of its terms: keys, and `is:error`."""
         return frozenset(term.name for term in terms_of(self.node))
+
+    @property
+    def needs_error(self) -> bool:
+        """True if it chooses exchanges by their errors alone: none matches without."""
+        return isinstance(self.node, Term) and self.node.meaning is Meaning.ERROR
 
     @property
     def relative(self) -> bool:
