@@ -127,7 +127,13 @@ _PATTERNS: list[
     (
         "token",
         tuple(
-            b"akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox aiza k_live_ npm_ sg. hvs.".split()
+            b"akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox aiza".split()
+            + b"k_live_ npm_ sg. hvs.".split()
+        ),
+        re.compile(
+            rb"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{36,255}|github_pat_\w{22,255}"
+            rb"|glpat-[\w-]{20,99}|xox[baprs]-[\w-]{10,99}|AIza[\w-]{35}|[sr]k_live_\w{16,255}"
+            rb"|npm_\w{36}|SG\.[\w-]{16,99}\.[\w-]{16,99}|hvs\.[\w-]{24,255})\b"
         ),
         None,
     ),
