@@ -69,7 +69,7 @@ def _tell_findings(files: list[str]) -> int:
     from kproxy.look.report.light import light_data
     from kproxy.printable import printable
 
-    data = light_data(files)
+    data = light_data(files, charted=False)
     lines: list[str] = []
     for each in findings(data):
         lines += [

@@ -29,8 +29,12 @@ class Secret:
 def find(data: bytes) -> list[Secret]:
     """Return the secrets in some bytes, in order; overlapping ones count as one."""
     found: list[Secret] = []
-    for kind, clue, pattern, plausible in _PATTERNS:
-        if clue is not None and not clue.search(data):
+    folded = data.lower()
+    for kind, clues, pattern, plausible in _PATTERNS:
+        for clue in clues:
+            if clue in folded:
+                break
+        else:
             continue
         for match in pattern.finditer(data):
             group = "secret" if "secret" in pattern.groupindex else 0
@@ -106,23 +110,26 @@ _PASSWORD_NAME = (
 _TOKEN_NAME = rb"(?:(?:access|auth|refresh|id|api|sas|bearer|session)[_.-]?token|\bsig)"
 
 _PATTERNS: list[
-    tuple[str, re.Pattern[bytes] | None, re.Pattern[bytes], Callable[[bytes], bool] | None]
+    tuple[str, tuple[bytes, ...], re.Pattern[bytes], Callable[[bytes], bool] | None]
 ] = [
     (
         "private key",
-        re.compile(rb"PRIVATE KEY-----"),
+        (b"private key-----",),
         re.compile(rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----[^-]*"),
         None,
     ),
     (
         "JWT",
-        re.compile(rb"eyJ"),
+        (b"eyj",),
         re.compile(rb"\beyJ[\w-]{8,4096}\.eyJ[\w-]{8,4096}\.[\w-]{10,1024}"),
         None,
     ),
     (
         "token",
-        None,
+        tuple(
+            b"akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox aiza".split()
+            + b"k_live_ npm_ sg. hvs.".split()
+        ),
         re.compile(
             rb"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{36,255}|github_pat_\w{22,255}"
             rb"|glpat-[\w-]{20,99}|xox[baprs]-[\w-]{10,99}|AIza[\w-]{35}|[sr]k_live_\w{16,255}"
@@ -132,19 +139,19 @@ _PATTERNS: list[
     ),
     (
         "bearer token",
-        re.compile(rb"bearer", re.IGNORECASE),
+        (b"bearer",),
         re.compile(rb"\bbearer\s{1,4}(?P<secret>[\w.~+/-]{16,4096}={0,2})", re.IGNORECASE),
         _is_random,
     ),
     (
         "user and password",
-        re.compile(rb"basic", re.IGNORECASE),
+        (b"basic",),
         re.compile(rb"\bbasic\s{1,4}(?P<secret>[A-Za-z0-9+/]{8,1024}={0,2})", re.IGNORECASE),
         _is_basic,
     ),
     (
         "password in a URL",
-        re.compile(rb"://"),
+        (b"://",),
         re.compile(
             rb"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'\\]{0,256}:(?P<secret>[^\s/@\"'\\]{1,256})@"
         ),
@@ -152,16 +159,16 @@ _PATTERNS: list[
     ),
     (
         "password",
-        re.compile(rb"passw|passphrase|pwd|secret|key", re.IGNORECASE),
+        (b"passw", b"passphrase", b"pwd", b"secret", b"key"),
         re.compile(_PASSWORD_NAME + _VALUE, re.IGNORECASE),
         _is_value,
     ),
     (
         "token",
-        re.compile(rb"token|sig", re.IGNORECASE),
+        (b"token", b"sig"),
         re.compile(_TOKEN_NAME + _VALUE.replace(b"{4,256}", b"{16,4096}"), re.IGNORECASE),
         _is_random,
     ),
 ]
-"""Kind, a clue without which the pattern need not be tried, the pattern, and a check of its
-matches."""
+"""Kind, clues in lower case, without any of which the pattern need not be tried, the pattern, and a
+check of its matches."""

@@ -242,6 +242,20 @@ def batch_heads(found: Records) -> BatchHeads:
     return BatchHeads(count, sequences)
 
 
+def hashed_batches(found: Records) -> Iterator[tuple[int, int] | None]:
+    """Yield for each batch of one partition a hash of it, without what a broker changes, and its
+    number of records; None for old formats, and for what is no whole batch."""
+    data, heads = found.data, read_heads(found.data)
+    for head in heads:
+        if head.magic < 2:
+            yield None
+        else:
+            count = 0 if head.control else head.record_count or 0
+            yield hash(data[head.start + 16 : head.end]), count
+    if heads.damage is not None or (found.produced and (heads[-1].end if heads else 0) < len(data)):
+        yield None
+
+
 def aborted_count(found: Records) -> int:
     """Return how many records of a Fetch are known to be of aborted transactions, by the heads of
     their batches."""

@@ -17,6 +17,7 @@ read, and the end of a torn file. Nobody knows that no secret is in them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -295,11 +296,18 @@ def _value_texts(
         for key, each in cast("dict[Any, Any]", value).items():
             below = _encoded(str(key))
             yield from _value_texts(f"{place} {key}", each, below, allowance, unread)
-    elif attrs.has(kind := cast("type[Any]", type(value))):
-        for field in attrs.fields(kind):
-            inner = getattr(value, field.name)
-            below = field.name.encode()
-            yield from _value_texts(f"{place} {field.name}", inner, below, allowance, unread)
+    else:
+        for field, below in _fields(type(value)):
+            inner = getattr(value, field)
+            if type(inner) is not int:  # most are
+                yield from _value_texts(f"{place} {field}", inner, below, allowance, unread)
+
+
+@functools.cache
+def _fields(kind: type[Any]) -> tuple[tuple[str, bytes], ...]:
+    """Return the names of the fields of structs of a class; none if it is not one of structs."""
+    found = attrs.fields(kind) if attrs.has(kind) else ()
+    return tuple((each.name, each.name.encode()) for each in found)
 
 
 def _record_texts(

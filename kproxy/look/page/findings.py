@@ -65,7 +65,8 @@ class GrowingFindings:
     _steps: int = attrs.field(default=0, init=False)
     """The batches of the recordings that were read, and then the end."""
     _reading: ReportReading = attrs.field(
-        default=attrs.Factory(lambda own: ReportReading(own.paths, own._step), True), init=False
+        default=attrs.Factory(lambda own: ReportReading(own.paths, own._step, charted=False), True),
+        init=False,
     )
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     """Of what was read so far."""

@@ -120,7 +120,7 @@ def _findings(stream: Stream) -> list[dict[str, Any]] | None:
     """Return what is found in all exchanges; None if a filter leaves some of them out."""
     if stream.wanted is not None:
         return None
-    reading = ReportReading(stream.paths)
+    reading = ReportReading(stream.paths, charted=False)
     for _ in reading.read():
         pass
     return found_by(reading)

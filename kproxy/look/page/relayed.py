@@ -8,6 +8,7 @@ checked at its other end. It ends when that end is closed, and by no signal that
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -15,6 +16,7 @@ import sys
 import attrs
 import trio
 
+from kproxy.__main__ import YOUNG_OBJECTS
 from kproxy.background import stand_behind
 from kproxy.look.page.routes import Pages
 from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer
@@ -79,5 +81,6 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     stand_behind()
     trio.run(_main)

@@ -39,13 +39,15 @@ def light_data(
     paths: Sequence[Path | str],
     on_progress: Callable[[int], None] = lambda done_bytes: None,
     pictured: bool = False,
+    charted: bool = True,
 ) -> ReportData:
     """Return the data of a report of recordings, with pictures of what happened if it is
-    `pictured`. `on_progress` is called with the bytes read so far.
+    `pictured`, and with what findings do not need if it is `charted`. `on_progress` is called with
+    the bytes read so far.
 
     Raises: RecordingError.
     """
-    reading = ReportReading(paths, on_progress, pictured)
+    reading = ReportReading(paths, on_progress, pictured, charted)
     for _ in reading.read():
         pass
     return reading.data()
@@ -96,6 +98,7 @@ class ReportReading:
     paths: Sequence[Path | str]
     on_progress: Callable[[int], None] = lambda done_bytes: None
     pictured: bool = False
+    charted: bool = True
     part: ReportPart = attrs.field(factory=ReportPart, init=False)
     recordings: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     """The id of each file's recording, by path."""
@@ -141,7 +144,7 @@ class ReportReading:
                 one = self._by_recording[recording]
                 found = one.add(item)
                 if isinstance(item, Exchange) and found is not None:
-                    self.part.add(item, found, recording, stream.file)
+                    self.part.add(item, found, recording, stream.file, self.charted)
                     one.recoveries.add(item)
             yield item is not None
 

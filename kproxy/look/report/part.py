@@ -107,8 +107,11 @@ class ReportPart:
 
     # ---- exchanges
 
-    def add(self, exchange: Exchange, taken: ExchangeRows, recording: str, file: str) -> None:
-        """Count an exchange of a file, and its rows."""
+    def add(
+        self, exchange: Exchange, taken: ExchangeRows, recording: str, file: str,
+        charted: bool = True,
+    ) -> None:  # fmt: skip
+        """Count an exchange of a file, and its rows; what no finding needs, if it is `charted`."""
         number, time_us = exchange.row.number, exchange.time_ns // 1000
         span = self.files.get(file)
         if span is None:
@@ -128,7 +131,8 @@ class ReportPart:
         if events := list(group_events(exchange, taken)):
             group = self.groups.setdefault((recording, events[0].group), GroupTally())
             group.add(events, exchange)
-        self._add_over_time(exchange, taken, recording)
+        if charted:
+            self._add_over_time(exchange, taken, recording)
 
     def _add_over_time(self, exchange: Exchange, taken: ExchangeRows, recording: str) -> None:
         counts = self.slots.at(exchange.time_ns // 1000)

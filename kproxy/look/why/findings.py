@@ -18,7 +18,7 @@ from typing import Protocol
 import attrs
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.topic_records import Unreadable
+from kproxy.exchange.topic_records import Unreadable, hashed_batches
 from kproxy.exchange.words.wording import count
 from kproxy.history.events import ExchangeRows
 from kproxy.history.history import History
@@ -81,6 +81,9 @@ class _UnreadableRecords:
     """Topic → the first of them, who sent or got it, and in which exchange."""
     _counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
     _read: int = attrs.field(default=0, init=False)
+    _readable: set[int] = attrs.field(factory=set[int], init=False)
+    """Hashes of the batches that can be read: consumers of several groups fetch what a producer
+    wrote, byte by byte."""
 
     def add(self, item: Item, taken: ExchangeRows | None) -> None:
         """Take the next item."""
@@ -88,7 +91,13 @@ class _UnreadableRecords:
             return
         if self._read >= _RECORDS_MAX:
             return
+        batches = [each for records in item.facts.records for each in hashed_batches(records)]
+        if None not in batches and all(each[0] in self._readable for each in batches if each):
+            self._read += sum(each[1] for each in batches if each)
+            return
         self._read += len(item.records)
+        if not item.records.unreadable:
+            self._readable.update(each[0] for each in batches if each)
         for each in item.records.unreadable:
             self._first.setdefault(each.topic, (each, who(item), item.number))
             self._counts[each.topic] = self._counts.get(each.topic, 0) + 1
