@@ -33,10 +33,10 @@ _YIELDED = 9
 """While somebody searches, the pass rests so many times as long as it reads."""
 
 
-def found_by(reading: ReportReading) -> list[dict[str, Any]]:
-    """Return the findings in what was read so far, as JSON."""
+def found_by(reading: ReportReading, folders: Sequence[Path | str] = ()) -> list[dict[str, Any]]:
+    """Return the findings in what was read so far, as JSON; commands name folders with it."""
     found = findings(reading.data())
-    return [shown.finding(each, reading.paths, reading.names) for each in found]
+    return [shown.finding(each, folders or reading.paths, reading.names) for each in found]
 
 
 @attrs.frozen
@@ -59,6 +59,8 @@ class GrowingFindings:
     is_busy: Callable[[], bool]
     """Returns whether somebody waits for a search."""
     follow: Follow = Follow.WHILE_WRITTEN
+    folders: Sequence[Path | str] = ()
+    """What the user gave, if it has what follows, too."""
     done: bool = attrs.field(default=False, init=False)
     caught_up: bool = attrs.field(default=False, init=False)
     """True while there is no more to read for now."""
@@ -106,6 +108,6 @@ class GrowingFindings:
             exchanges, steps = self._reading.part.counts.total.count, self._steps
             is_due = exchanges > 0 and time.monotonic() - self._found.made > FRESH_SECONDS
             if steps != self._found.steps and (is_due or self.caught_up):
-                made = found_by(self._reading)
+                made = found_by(self._reading, self.folders)
                 self._found = _FoundSoFar(exchanges, steps, time.monotonic(), made)
             return self._found.exchanges, self.caught_up, self._found.findings

@@ -133,7 +133,9 @@ class Searches:
         """
         size_bytes, search = self.size_bytes(), self._findings
         if search is None or not search.stands(size_bytes):
-            found = GrowingFindings(self._there(), self._is_searching, self._follow())
+            folders = self.paths if all(map(os.path.isdir, self.paths)) else ()
+            given = self._is_searching, self._follow(), folders
+            found = GrowingFindings(self._there(), *given)
             search = self._findings = Search(found, size_bytes)
             may_read = partial(self._may_read, search)
             self.nursery.start_soon(self._look, search, partial(found.read, may_read))

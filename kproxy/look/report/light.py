@@ -10,6 +10,7 @@ data at any time: nothing is read again for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words.wording import count
 from kproxy.history.history import ExchangeRows, History
 from kproxy.history.items import Gaps, Item
 from kproxy.look.lines.stream import Stream
@@ -28,7 +30,7 @@ from kproxy.look.report.data import ReportData
 from kproxy.look.report.faults import Recoveries
 from kproxy.look.report.part import ReportPart
 from kproxy.look.report.summary import clusters_of, report_data, summarized
-from kproxy.look.why.finding import Finding, Subject
+from kproxy.look.why.finding import NUMBERED, Finding, Subject
 from kproxy.look.why.findings import Findings
 from kproxy.recording.following import Follow
 from kproxy.recording.notices import on_times
@@ -51,6 +53,10 @@ def light_data(
     for _ in reading.read():
         pass
     return reading.data()
+
+
+_ALIKE_MAX = 3
+"""Recordings of which findings are told that are alike; more are only counted."""
 
 
 @attrs.frozen(eq=False)
@@ -89,6 +95,24 @@ def _goes_on(found: Finding, later: list[History]) -> bool:
     if found.group is None:
         return any(found.topic in each.logs.topics for each in later)
     return any(found.group == group.name for each in later for group in each.groups)
+
+
+def folded(found: list[Finding]) -> list[Finding]:
+    """Return findings, in the order of their recordings; of those that many recordings tell alike,
+    as excerpts of one run do, the last ones."""
+    alike: dict[tuple[object, ...], dict[tuple[str, ...], list[Finding]]] = {}
+    for each in found:
+        named = each.about.words if each.about and each.about.kind not in NUMBERED else ()
+        key = each.kind, named, re.sub(r"[\d.:]+", "", each.text)
+        alike.setdefault(key, {}).setdefault(each.files, []).append(each)
+    told: dict[int, Finding] = {}
+    for by_recording in alike.values():
+        *_, last = kept = [*by_recording.values()][-_ALIKE_MAX:]
+        told |= {id(each): each for several in kept for each in several}
+        if (more := len(by_recording) - len(kept)) > 0:
+            likewise = f"Likewise in {count(more, 'earlier recording')}."
+            told[id(last[-1])] = attrs.evolve(last[-1], evidence=(*last[-1].evidence, likewise))
+    return [told[id(each)] for each in found if id(each) in told]
 
 
 @attrs.define(eq=False)
@@ -175,7 +199,7 @@ class ReportReading:
             if each.series is not None:
                 for subject, picture in pictures(each.series, found).items():
                     drawn[files, subject] = picture
-        data = report_data(self.part, faults, paths, proved=proved)
+        data = report_data(self.part, faults, paths, proved=folded(proved))
         data.pictures = drawn
         data.notices += self._on_times
         data.stalls = [span for each in every for span in each.findings.history.noted.stalls]

@@ -32,6 +32,8 @@ class Harm(enum.IntEnum):
 
 _NUMBERS_MAX = 100
 """Exchanges that a filter names."""
+NUMBERED = frozenset({"number", "connection"})
+"""Kinds of subjects that each recording counts anew."""
 _FILES_MAX = 5
 """Files of one of several recordings that a command names; of more, what the user gave."""
 
@@ -116,7 +118,7 @@ class Finding:
 
     def _terms_in(self, name: str, terms: list[str]) -> list[str]:
         """Return the terms of the command where it gets other recordings, too, that count alike."""
-        if self.story is not None and self.story.kind in ("number", "connection"):
+        if self.story is not None and self.story.kind in NUMBERED:
             return [f"{self.story.kind}:{name}#{self.story.name}"]
         if "--frame" in terms:
             return [*terms[:-1], f"{name}#{terms[-1]}"]

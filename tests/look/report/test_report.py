@@ -14,7 +14,7 @@ import pytest
 
 from kproxy import cli
 from kproxy.look.report.findings import findings
-from kproxy.look.report.light import light_data
+from kproxy.look.report.light import folded, light_data
 from kproxy.look.report.page import page
 from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm, Subject
@@ -231,3 +231,19 @@ def test_commands_name_what_the_user_gave_in_place_of_many_files() -> None:
     assert command("show", "api:Fetch") == "show rec/ api:Fetch number:b#1.."
     assert command("show", "api:Fetch", files=tuple(names)) == "show rec/ api:Fetch"
     assert command("show", "api:Fetch", files=files[:2]).count(".mcap") == 2, "only these"
+
+
+def test_what_many_recordings_tell_alike_is_told_of_the_last() -> None:
+    def told(file: int, topic: str, times: int) -> Finding:
+        text = f"Topic {topic} is asked for {times} times (#{file})."
+        return Finding(Harm.LATENCY, "k", text, (), Subject("topic", topic), files=(f"{file}",))
+
+    few = [told(file, "a1", file) for file in range(3)]
+    many = [told(file, "a2", 7 * file) for file in range(90) for _ in range(2)]
+    other = told(89, "a3", 7)
+    found = folded([*few, *many, other])
+    assert found[:3] == few and found[-1] == other
+    assert [each.files[0] for each in found[3:-1]] == ["87", "87", "88", "88", "89", "89"]
+    assert [each.evidence for each in found if each.evidence] == [
+        ("Likewise in 87 earlier recordings.",)
+    ]
