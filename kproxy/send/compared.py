@@ -58,7 +58,7 @@ def errors(body: Any) -> set[int]:
     return {code for code in meanings.fields_in_body(type(body), ERROR).values(body) if code}
 
 
-def is_to_be_sent_again(api: str, recorded: Any, new: Any, lacks: Lacks, names: TopicNames) -> bool:
+def is_to_be_sent_again(recorded: Any, new: Any, lacks: Lacks, names: TopicNames) -> bool:
     """Return whether a client would ask again: an error that passes, and the recording had got
     beyond it. That of a partition which the cluster does not have does not pass."""
     then = errors(recorded)
