@@ -84,7 +84,7 @@ def differences(
     api, fields = exchange.api or "", schema.named(type(then).__name__).fields
     asks_all = api == "Metadata" and not getattr(exchange.request, "topics", None)
     left_out = varying.left_out(type(then).__name__) | {"records"}  # which are compared one by one
-    walk = _Walk(version, left_out, asks_all or api in varying.OF_CLUSTER, lacks)
+    walk = _ResponseWalk(version, left_out, asks_all or api in varying.OF_CLUSTER, lacks)
     for what, *pair in walk.struct(fields, then, now, ""):
         yield Deviation(api, what, *cut_to_difference(*map(str, pair)))
 
@@ -92,7 +92,7 @@ def differences(
 _Found = Iterator[tuple[str, Any, Any]]
 
 
-class _Walk(NamedTuple):
+class _ResponseWalk(NamedTuple):
     """Goes through both responses."""
 
     version: int
