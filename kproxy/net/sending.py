@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from kproxy.net.security import Security, security
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls
 from kproxy.net.transport import Transport
-from kproxy.proxy.actions import Address, RecordEntries
+from kproxy.proxy.actions import Address
 from kproxy.proxy.authenticate import LoginFailed, LoginSession
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
@@ -40,20 +40,7 @@ from kproxy.send.feeding import Feeding
 from kproxy.send.inputs import Input
 from kproxy.send.order import SendItem
 from kproxy.send.planned import SendPlan, creations
-from kproxy.send.sender import (
-    AGAIN_NS,
-    CLOSED,
-    PASSES_NS,
-    SECOND_NS,
-    CloseLink,
-    ClusterGone,
-    LogInLink,
-    OpenLink,
-    Sender,
-    SendLink,
-    Steps,
-    WriteLink,
-)
+from kproxy.send.sender import CLOSED, ClusterGone, Do, Sender, SendLink, Steps
 from kproxy.send.sent import Sent
 from kproxy.wire.protocol import api_key, codec, error_name, messages, schema
 from kproxy.wire.protocol.codes import NONE, TOPIC_ALREADY_EXISTS
@@ -101,31 +88,26 @@ class _Carrier:
     ) -> None:
         self.sender = sender
         self.nursery: trio.Nursery
-        self._secure, self._clock, self._recorder = secure, clock, recorder
+        self._secure, self._clock = secure, clock
         self._sockets: dict[SendLink, _Socket] = {}
         self._changed = trio.lowlevel.ParkingLot()
+        self._actions = {
+            Do.OPEN: lambda *given: self.nursery.start_soon(self._open, *given),
+            Do.WRITE: self._write,
+            Do.LOG_IN: self._log_in,
+            Do.CLOSE: self._close,
+            Do.RECORD: lambda link, entries: recorder and recorder.put(entries),
+        }
         self._timer = trio.CancelScope()
         self._timer_ns: int | None = None
 
-    def give(self, take: Callable[..., None], *given: Any) -> None:
+    def give(self, take: Callable[..., None], *arguments: Any) -> None:
         """Give the sender an input, and carry out its outputs."""
         sender = self.sender
-        take(*given, self._clock())
+        take(*arguments, self._clock())
         outputs, sender.outputs = sender.outputs, []
-        for each in outputs:
-            match each:
-                case OpenLink(link, addresses):
-                    self.nursery.start_soon(self._open, link, addresses)
-                case WriteLink(link, data):
-                    self._write(link, data)
-                case LogInLink(link):
-                    if socket := self._sockets.get(link):
-                        socket.logs_in = True
-                        socket.reading.cancel()
-                case CloseLink(link):
-                    self._close(link)
-                case RecordEntries() if self._recorder:
-                    self._recorder.put(each.entries)
+        for what, link, given in outputs:
+            self._actions[what](link, given)
         self._changed.unpark_all()
         self._set_timer(sender.timers.next)
 
@@ -243,7 +225,12 @@ class _Carrier:
             socket.is_draining = False
             self.give(self.sender.drained, link)
 
-    def _close(self, link: SendLink) -> None:
+    def _log_in(self, link: SendLink, given: None) -> None:
+        if socket := self._sockets.get(link):
+            socket.logs_in = True
+            socket.reading.cancel()
+
+    def _close(self, link: SendLink, given: None) -> None:
         if socket := self._sockets.pop(link, None):
             trio.lowlevel.notify_closing(socket.transport.fileno())
             socket.transport.close(False)
@@ -268,37 +255,41 @@ async def send(
     secure = security(options.broker_tls, None, (), log, options.credentials)
     clock, settings = Clock(), options.settings
     failure: BaseException | None = None
-    async with _recording(options.record_path, clock, log) as recorder:
-        sender = Sender(options.bootstrap, recorder is not None)
-        carrier = _Carrier(sender, secure, clock, recorder)
-        sent = sender.sent
-        sent.all_records, sent.is_load = plan.records, settings.is_load
-        try:
-            with ending_signals() as signals:
-                async with trio.open_nursery() as nursery:
-                    carrier.nursery = nursery
-                    tasks = *secure.tasks, carrier.keep_time, partial(_look, look, sent)
-                    for task in tasks:
-                        nursery.start_soon(task)
-                    if signals is not None:
-                        nursery.start_soon(_until_signal, signals, sent, nursery.cancel_scope)
-                    await _begin(carrier, options, plan, log)
-                    sent.began = trio.current_time()
-                    if inputs is not None:
-                        feeding = Feeding(sender, settings.renaming, settings.factor)
-                        await carrier.feed([feeding], inputs)
-                    else:
-                        for renamings in settings.rounds():
-                            copies = [
-                                SentConversation(sender, each, settings) for each in renamings
-                            ]
-                            await carrier.feed(copies, read())
-                    nursery.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            failure = _first(group)
-        sent.seconds = trio.current_time() - sent.began if sent.began else 0.0
+    recorder = _recorder(options.record_path, clock, log)
+    sender = Sender(options.bootstrap, recorder is not None)
+    carrier = _Carrier(sender, secure, clock, recorder)
+    sent = sender.sent
+    sent.all_records, sent.is_load = plan.records, settings.is_load
+    try:
+        with ending_signals() as signals:
+            async with trio.open_nursery() as nursery:
+                carrier.nursery = nursery
+                for task in (
+                    *secure.tasks,
+                    *([recorder.run] if recorder else ()),
+                    carrier.keep_time,
+                    partial(_look, look, sent),
+                ):
+                    nursery.start_soon(task)
+                if signals is not None:
+                    nursery.start_soon(_until_signal, signals, sent, nursery.cancel_scope)
+                await _begin(carrier, options, plan, log)
+                sent.began = trio.current_time()
+                if inputs is not None:
+                    await carrier.feed(
+                        [Feeding(sender, settings.renaming, settings.factor)], inputs
+                    )
+                for renamings in settings.rounds() if inputs is None else ():
+                    copies = [SentConversation(sender, each, settings) for each in renamings]
+                    await carrier.feed(copies, read())
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        failure = _first(group)
+    sent.seconds = trio.current_time() - sent.began if sent.began else 0.0
+    if recorder is not None:
+        await recorder.finish()
     if isinstance(failure, ClusterGone):
-        sent.end(str(failure))
+        sent.ended = str(failure)
     elif failure is not None:
         raise failure from None
     if recorder is not None and recorder.failure:
@@ -315,7 +306,7 @@ def _first(error: BaseException) -> BaseException:
 
 async def _until_signal(signals: AsyncIterator[int], sent: Sent, scope: trio.CancelScope) -> None:
     async for _ in signals:
-        sent.end("stopped by a signal")
+        sent.ended = "stopped by a signal"
         scope.cancel()
         return
 
@@ -405,30 +396,15 @@ async def _create(carrier: _Carrier, topics: dict[str, int]) -> None:
             if each.error_code not in (NONE, TOPIC_ALREADY_EXISTS):
                 why = each.error_message or error_name(each.error_code)
                 raise NotSent(f"--create-topics: {each.name}: {why}")
-    with trio.move_on_after(PASSES_NS / SECOND_NS):
-        wanted = {(name, each) for name in topics for each in range(topics[name] or 1)}
-        while missing := {name for name, _ in wanted - sender.cluster.leaders.keys()}:
-            await carrier.go_through(sender.learn_topics(missing))
-            await trio.sleep(AGAIN_NS / SECOND_NS)
+    wanted = {(name, each) for name in topics for each in range(topics[name] or 1)}
+    await carrier.go_through(sender.learn_leaders(wanted))
 
 
-@asynccontextmanager
-async def _recording(
-    path: Path | None, clock: Clock, log: Callable[[str], None]
-) -> AsyncGenerator[Recorder | None]:
-    """Record what is sent and answered, if it is to be."""
+def _recorder(path: Path | None, clock: Clock, log: Callable[[str], None]) -> Recorder | None:
     if path is None:
-        yield None
-        return
+        return None
     make_folder(path.parent)
     recording = Recording(
         path, start_ns=clock(), schema_id=schema.schema_id(), library_version=__version__, log=log
     )
-    recorder = Recorder(recording, log, lossless=True)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
-        try:
-            yield recorder
-        finally:
-            nursery.cancel_scope.cancel()
-    await recorder.finish()
+    return Recorder(recording, log, lossless=True)

@@ -7,7 +7,7 @@
                      maps, learned of pairs of responses ──▶ Substitution.translate
                                                                     │ route, encode in a version
                                                                     ▼     that both know
-    differences ◀── compare ◀── the recorded response ┬ the new ◀── broker (`net.sender`)
+    differences ◀── compare ◀── the recorded response ┬ the new ◀── Sender ⇄ `net.sending`
                      maps ◀───── Substitution.learn ──┘
 
 Nothing here knows a socket, a file or a clock.

@@ -40,7 +40,6 @@ from kproxy.send.sender import (
     Question,
     Sender,
     SendLink,
-    Signal,
     Steps,
 )
 from kproxy.send.substitution import Renaming, Substitution, Where, name_topics
@@ -109,10 +108,6 @@ class _SentCall:
     is_counted: bool = False
     is_timed: bool = False
     last_fetches: int = 0
-    joins_behind: Signal | None = None
-    """That the JoinGroup before it was sent."""
-    joined: Signal | None = None
-    """Of a JoinGroup, that it was sent."""
 
     @property
     def api(self) -> str:
@@ -143,8 +138,8 @@ class SentConversation:
         self._sender = sender
         self._settings = settings
         self._transactions = ImplicitTransactions()
-        self._joined: Signal | None = None
-        """That of the last JoinGroup: members join in their order, for the first one leads."""
+        self._is_joining = False
+        """A JoinGroup is not long sent: members join in their order, for the first one leads."""
         self._items: deque[SendItem] = deque()
         self._held = self._held_bytes = 0
         """What was taken, and has not begun."""
@@ -201,7 +196,8 @@ class SentConversation:
                     self._due_ns = due_ns
                     self._sender.timers.at(due_ns, lambda now_ns: self._dispatch())
                 return
-            if self._outstanding.hold(item.after_ns):
+            joins = isinstance(item.entry, Exchange) and item.entry.api == "JoinGroup"
+            if self._outstanding.hold(item.after_ns) or (joins and self._is_joining):
                 return
             self._items.popleft()
             self._put(item)
@@ -217,7 +213,7 @@ class SentConversation:
             if (client := self._clients.pop(item.connection, None)) is not None:
                 self._end(client)
         elif reason := why_left_out(exchange, self._settings.allow_admin):
-            self._sender.sent.leave_out(reason)
+            self._sender.sent.left_out[reason] += 1
         else:
             self._put_call(item, exchange)
             return
@@ -234,9 +230,7 @@ class SentConversation:
         blocks_others = not is_poll or _has_records(exchange)
         call = _SentCall(exchange, item.size_bytes, client, self._tickets, blocks_others)
         self._calls += 1
-        if call.api == "JoinGroup":
-            call.joins_behind = self._joined
-            call.joined = self._joined = Signal()
+        self._is_joining = self._is_joining or call.api == "JoinGroup"
         if blocks_others:
             self._outstanding.sent(call.ticket, _answered_ns(exchange))
         self._producing += exchange.api_key == _PRODUCE
@@ -288,8 +282,6 @@ class SentConversation:
         recorded = exchange.api_version or 0
         for before in self._transactions.requests(api, recorded, call.version, call.request):
             yield from self._say_before(before)
-        if call.joins_behind is not None:
-            yield call.joins_behind
         found: list[Deviation] = []
         while (new := (yield from self._exchange(call))) is not None:
             if self._should_retry(call, new):
@@ -374,7 +366,7 @@ class SentConversation:
                 yield from sender.learn_coordinator(key)
             parts = [part for body in left for part in cluster.divided(call.api, body)]
             if not parts:
-                sender.sent.leave_out("partitions that the cluster does not have")
+                sender.sent.left_out["partitions that the cluster does not have"] += 1
                 return None
             questions = [self._ask(call, *each) for each in parts]
             for each in questions:
@@ -426,14 +418,16 @@ class SentConversation:
             raise CannotBeSent(f"cannot be said in v{call.version}: {error}") from None
 
     def _was_sent(self, call: _SentCall) -> None:
-        """Have the client go on, and who joins behind it."""
-        if call.joined is not None and not call.joined.done:
-            sender, joined = self._sender, call.joined
-            sender.timers.at(sender.now_ns + _JOIN_NS, lambda now_ns: sender.fire(joined))
-            call.joined = None
+        """Have the client go on, and, in a while, who joins behind it."""
         if call.client.sending is call:
             call.client.sending = None
             self._sender.soon(partial(self._advance, call.client))
+            if call.api == "JoinGroup":
+                self._sender.timers.at(self._sender.now_ns + _JOIN_NS, self._joined)
+
+    def _joined(self, now_ns: int) -> None:
+        self._is_joining = False
+        self._dispatch()
 
     def _find_others(self, call: _SentCall, unsent: list[Question]) -> Steps:
         """Have others answer than brokers that are not there.
@@ -469,7 +463,7 @@ class SentConversation:
             if recorded.error_code != new.error_code:  # from v4 on members join twice
                 call.request.member_id = new.member_id
                 return True
-        if compared.is_to_be_sent_again(call.api, recorded, new, cluster.lacks, cluster.names):
+        if compared.is_to_be_sent_again(recorded, new, cluster.lacks, cluster.names):
             why_again = call.api, frozenset(compared.errors(new))
             if self._sender.now_ns - call.began_ns < PASSES_NS:
                 return why_again not in self._given_up

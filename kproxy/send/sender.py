@@ -2,8 +2,8 @@
 
 ::
 
-    steps ─ request ─▶ SendLink: kept until it is open ─▶ WriteLink …     OpenLink, CloseLink,
-      ▲                                                                   LogInLink, RecordEntries
+    steps ─ request ─▶ SendLink: kept until it is open ─▶ outputs (`Do`)
+      ▲
       └─ Signal ◀─ answered, or why not ◀─ by their order ◀─ opened · received · ended · wake
 
 What goes on over several answers is a generator (`Steps`): it yields the signal that it waits for,
@@ -17,20 +17,22 @@ them can be reached, it ends (`ClusterGone`).
 
 from __future__ import annotations
 
+import enum
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import NO_RESPONSE, Entry, Frame, Side
 from kproxy.proxy import redact
-from kproxy.proxy.actions import Address, RecordEntries
+from kproxy.proxy.actions import Address
 from kproxy.replay.timers import Timers
 from kproxy.send import target
 from kproxy.send.sent import Sent
+from kproxy.send.substitution import Where
 from kproxy.send.target import CannotBeSent, TargetCluster
 from kproxy.wire import protocol
 from kproxy.wire.protocol import ProtocolError, codec, messages
@@ -117,30 +119,14 @@ class SendLink:
     """Called when it is not blocked any more."""
 
 
-class OpenLink(NamedTuple):
-    """Connect to the first of these that answers; report `opened` or `ended`."""
+class Do(enum.Enum):
+    """What is to be done with a link; the given value is in brackets."""
 
-    link: SendLink
-    addresses: Sequence[Address]
-
-
-class WriteLink(NamedTuple):
-    """Send this; report `blocked` if it is not taken at once, and `drained` when it was."""
-
-    link: SendLink
-    data: bytes
-
-
-class LogInLink(NamedTuple):
-    """Log in again, and report `logged_in`; nothing else is under way."""
-
-    link: SendLink
-
-
-class CloseLink(NamedTuple):
-    """Close it."""
-
-    link: SendLink
+    OPEN = "connect to the first of [addresses] that answers, and report `opened` or `ended`"
+    WRITE = "send [bytes], and report `blocked` if they are not taken at once, then `drained`"
+    LOG_IN = "log in again, and report `logged_in`; nothing else is under way"
+    CLOSE = "close it"
+    RECORD = "hand [entries] to the recording"
 
 
 class Sender:
@@ -150,7 +136,7 @@ class Sender:
     def __init__(self, bootstrap: Iterable[Address], is_recorded: bool = False) -> None:
         self.cluster = TargetCluster()
         self.sent = Sent()
-        self.outputs: list[OpenLink | WriteLink | LogInLink | CloseLink | RecordEntries] = []
+        self.outputs: list[tuple[Do, SendLink, Any]] = []
         self.now_ns = 0
         self.timers = Timers()
         self._soon: deque[Callable[[], None]] = deque()
@@ -184,7 +170,7 @@ class Sender:
             if login:
                 about["broker_login"] = login
             said = notes.client_id(link.number, now_ns, link.client_id)
-            self._record(notes.opened(link.number, now_ns, about), said)
+            self._record(link, notes.opened(link.number, now_ns, about), said)
         self.logged_in(link, lifetime_ms, now_ns)
 
     def logged_in(self, link: SendLink, lifetime_ms: int, now_ns: int) -> None:
@@ -255,6 +241,15 @@ class Sender:
         """Ask for the leaders and ids of topics."""
         yield from self.ask(target.METADATA, None, target.metadata_request(topics))
 
+    def learn_leaders(self, wanted: set[Where]) -> Steps:
+        """Ask until these partitions have leaders."""
+        gives_up_ns = self.now_ns + PASSES_NS
+        missing = {topic for topic, _ in wanted}
+        while missing and self.now_ns < gives_up_ns:
+            yield from self.learn_topics(missing)
+            missing = {topic for topic, _ in wanted - self.cluster.leaders.keys()}
+            yield AGAIN_NS
+
     def learn_coordinator(self, key: tuple[int, str]) -> Steps:
         """Ask for the coordinator of a group or a transactional id, until there is one."""
         gives_up_ns = self.now_ns + PASSES_NS
@@ -318,7 +313,7 @@ class Sender:
         addresses = known if node is None or node not in nodes else [nodes[node]]
         left = [each for each in addresses if each not in lost]
         if left:
-            self.outputs.append(OpenLink(link, sorted(left, key=self._failures.__getitem__)))
+            self.outputs.append((Do.OPEN, link, sorted(left, key=self._failures.__getitem__)))
             if not self._links:
                 self.timers.at(self.now_ns + SECOND_NS, self._check)
             self._links[link] = None
@@ -346,7 +341,7 @@ class Sender:
             return
         link.ended, link.is_open, link.why = True, False, reason
         self._links.pop(link, None)
-        self.outputs.append(CloseLink(link))
+        self.outputs.append((Do.CLOSE, link, None))
         for question in (*link.waiting, *link.unsent):
             question.why = reason
             self.fire(question.written)
@@ -356,7 +351,7 @@ class Sender:
         if link.number:
             side = "broker" if reason else "client"
             how = "reset" if reason else "eof"
-            self._record(notes.closed(link.number, self.now_ns, {}, how, reason, side))
+            self._record(link, notes.closed(link.number, self.now_ns, {}, how, reason, side))
 
     def request(
         self,
@@ -398,7 +393,7 @@ class Sender:
                 if link.waiting:
                     return
                 link.is_open = False
-                self.outputs.append(LogInLink(link))
+                self.outputs.append((Do.LOG_IN, link, None))
                 return
             question = link.unsent.popleft()
             question.written_ns, frame = self.now_ns, question.frame
@@ -409,7 +404,7 @@ class Sender:
                 self.sent.request_bytes += len(frame)
                 flags = NO_RESPONSE if question.one_way else 0
                 self._record_frame(Side.CLIENT, link, question, frame, flags)
-            self.outputs.append(WriteLink(link, frame))
+            self.outputs.append((Do.WRITE, link, frame))
             self.fire(question.written)
             if question.one_way:
                 self.fire(question.answered)
@@ -459,8 +454,8 @@ class Sender:
             kept = redact.redact(data, side, key, version) if redact.is_sensitive(key) else None
             kind = side, link.number, question.number, key, version, question.correlation_id
             frame = Frame(*kind, now_ns, [kept or data], len(data), flags, sent_ns=now_ns)
-            self._record(frame)
+            self._record(link, frame)
 
-    def _record(self, *entries: Entry) -> None:
+    def _record(self, link: SendLink, *entries: Entry) -> None:
         if self._is_recorded:
-            self.outputs.append(RecordEntries([*entries]))
+            self.outputs.append((Do.RECORD, link, entries))

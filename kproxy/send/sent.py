@@ -2,7 +2,7 @@
 
 ::
 
-    leave_out · ask ─▶ answer · differs ─▶ end
+    ask ─▶ answer · differs ─▶ ended
 """
 
 from __future__ import annotations
@@ -50,10 +50,6 @@ class Sent:
     all_records: int = 0
     """… and all of them; 0 if a conversation is sent."""
 
-    def leave_out(self, reason: str) -> None:
-        """Count a request that is not sent."""
-        self.left_out[reason] += 1
-
     def ask(self, exchange: Exchange) -> None:
         """Count a request that is sent."""
         self.requests += 1
@@ -72,7 +68,3 @@ class Sent:
     def differs(self, difference: Deviation, number: int) -> None:
         """Count a difference of an exchange."""
         self.differences.setdefault(difference, [0, number])[0] += 1
-
-    def end(self, reason: str) -> None:
-        """Note why it ends early."""
-        self.ended = reason

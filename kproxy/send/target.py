@@ -205,11 +205,9 @@ def _partitions(body: type) -> tuple[str, str] | None:
     return None
 
 
-def metadata_request(topics: Iterable[str] | None) -> Any:
-    """Return a request for the brokers, and for these topics; None: for all."""
+def metadata_request(topics: Iterable[str]) -> Any:
+    """Return a request for the brokers, and for these topics."""
     kind = messages.MetadataRequest
-    if topics is None:
-        return kind(topics=None, allow_auto_topic_creation=False)
     asked = [kind.MetadataRequestTopic(name=each) for each in sorted(topics)]
     return kind(topics=asked, allow_auto_topic_creation=False)
 

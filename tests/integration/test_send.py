@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from kproxy import recording
 from kproxy.wire.protocol import (
@@ -23,6 +25,7 @@ from kproxy.wire.protocol import (
 )
 from tests.bed import kafka, needs, proxies, replays
 from tests.bed.answering import answering
+from tests.bed.certificates import Certificates
 from tests.bed.clients.job import KEPT
 from tests.bed.proxies import KPROXY
 from tests.integration.conftest import Record
@@ -42,10 +45,13 @@ CONFIGS = {
 }
 
 
-def send(path: Path, bootstrap: str, *options: str, code: int = 0) -> subprocess.CompletedProcess:
+def send(
+    path: Path, bootstrap: str, *options: str, code: int = 0, **login: str
+) -> subprocess.CompletedProcess:
     """Run `kproxy send` to its end."""
     command = [KPROXY, "send", str(path), "--bootstrap", bootstrap, "--timing", "fast", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    environment = {**os.environ, **login}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -193,6 +199,7 @@ def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path
         assert "this is the cluster of the recording" in own.stderr and not own.stdout
         done = send(DEMO, replay.bootstrap, "--same-cluster", "--record", str(tmp_path / "n.mcap"))
         assert done.stdout.endswith("no differences\n")
+        assert done.stderr.endswith(f"next: kproxy diff {DEMO} {tmp_path / 'n.mcap'}\n")
         assert [each.api for each in recording.read(tmp_path / "n.mcap", "api:Produce")]
         asked = [
             [
@@ -206,6 +213,7 @@ def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path
         replay.code = 1  # which has these records once
         sent = sum(1 for _ in recording.read(DEMO, told=lambda note: None))
         assert f"sent {sent * 6} requests" in again.stdout
+        assert again.stdout.endswith("of copies only errors are compared\n")
     gone = send(DEMO, replay.bootstrap, "--same-cluster", code=2)
     assert gone.stderr.count("\n") == 1 and "refuses connections: nothing was sent" in gone.stderr
 
@@ -254,6 +262,25 @@ def test_an_early_end_says_what_was_sent(how: str, tmp_path: Path) -> None:
     (line,) = err.splitlines()
     assert "requests were sent, up to #" in line and "Traceback" not in err
     assert ("stopped by a signal" if how == "signal" else "refuses connections") in line
+
+
+@pytest.mark.broker
+def test_over_tls_kproxy_logs_in_again_before_a_session_ends(
+    kafka_431: kafka.Kafka, issued: Certificates, prefix: str, tmp_path: Path
+) -> None:
+    with proxies.running(kafka_431.address, tmp_path) as proxy:
+        producer = Producer({"bootstrap.servers": proxy.bootstrap, "linger.ms": 0})
+        producer.list_topics(prefix)  # creates it
+        for number in range(8):
+            producer.produce(prefix, f"{number}")
+            producer.flush()
+    times_ns = [each.time_ns for each in recording.read(proxy.recording, "api:Produce")]
+    factor = 2.5 * kafka.SESSION_SECONDS * 1e9 / (times_ns[-1] - times_ns[0])
+    options = "--broker-tls-ca", str(issued.ca), "--same-cluster", "--timing", f"{factor}"
+    user, password = kafka.PLAIN_USER
+    login = {"KPROXY_SASL_USERNAME": user, "KPROXY_SASL_PASSWORD": password}
+    done = send(proxy.recording, kafka_431.address_of("REAUTH"), *options, **login)
+    assert "all answered" in done.stdout and done.stdout.endswith("no differences\n")
 
 
 def test_what_is_torn_is_told(tmp_path: Path) -> None:

@@ -140,10 +140,7 @@ def test_an_early_end_says_what_was_written_and_what_is_refused_is_told(
         ended = send(proxy.recording, again.bootstrap, *options, "a-", code=1)
         refused = send(proxy.recording, again.bootstrap, *options, "b-", code=1)
     print(ended.stderr, refused.stdout)
-    assert (
-        ended.stderr.count("\n") == 1
-        and "closed the connection: 3 of 5 requests were" in ended.stderr
-    )
+    assert "closed the connection: 3 of 5 requests were" in ended.stderr.splitlines()[-1]
     assert "1 of them were not answered; 2 of 5 records were written" in ended.stderr
     assert "4 of 5 records were written" in refused.stdout
     assert f"b-{topic}[0]" in refused.stdout and "MESSAGE_TOO_LARGE" in refused.stdout

@@ -11,7 +11,7 @@ from kproxy.exchange.entries import Frame
 from kproxy.exchange.pairing import pair
 from kproxy.send.conversation import SendSettings, SentConversation
 from kproxy.send.order import ahead, items
-from kproxy.send.sender import CLOSED, CloseLink, LogInLink, OpenLink, Sender, SendLink, WriteLink
+from kproxy.send.sender import CLOSED, Do, Sender, SendLink
 from kproxy.wire import protocol
 from kproxy.wire.protocol import messages, schema
 from tests.exchange.making import MS
@@ -34,7 +34,7 @@ class MadeUp:
         }
         self.asked: list[Any] = []
         """Bodies, but those of kproxy's own questions."""
-        self.log: list[tuple[str, SendLink, int]] = []
+        self.log: list[tuple[Do, SendLink, int]] = []
         """What was done, to which link, and when."""
         self.refusing: set[int] = set()
         self.leader = 0
@@ -52,7 +52,7 @@ class MadeUp:
         while True:
             outputs, sender.outputs = sender.outputs, []
             for each in outputs:
-                self._carry_out(each)
+                self._carry_out(*each)
             if all(copy.is_done for copy in copies):
                 return
             at_ns = sender.timers.next
@@ -80,24 +80,20 @@ class MadeUp:
         at_ns = self._busy_ns[link] = earliest + self.delay_ns()
         heapq.heappush(self._events, (at_ns, next(self._count), event))
 
-    def _carry_out(self, output: Any) -> None:
-        sender, link, now_ns = self.sender, output.link, self.sender.now_ns
-        self.log.append((type(output).__name__, link, now_ns))
-        match output:
-            case OpenLink(_, addresses):
-                left = [each for each in addresses if each[1] not in self.refusing]
-                if left:
-                    given = left[0], "", self._lifetime_ms
-                    self._at(link, lambda at_ns: sender.opened(link, *given, at_ns))
-                else:
-                    self._at(link, lambda at_ns: sender.ended(link, REFUSED, at_ns))
-            case LogInLink():
-                lifetime_ms = self._lifetime_ms
-                self._at(link, lambda at_ns: sender.logged_in(link, lifetime_ms, at_ns))
-            case WriteLink(_, data):
-                self._take(link, data)
-            case CloseLink():
-                pass
+    def _carry_out(self, what: Do, link: SendLink, given: Any) -> None:
+        sender, lifetime_ms = self.sender, self._lifetime_ms
+        self.log.append((what, link, sender.now_ns))
+        if what is Do.OPEN:
+            left = [each for each in given if each[1] not in self.refusing]
+            if left:
+                how = left[0], "", lifetime_ms
+                self._at(link, lambda at_ns: sender.opened(link, *how, at_ns))
+            else:
+                self._at(link, lambda at_ns: sender.ended(link, REFUSED, at_ns))
+        elif what is Do.LOG_IN:
+            self._at(link, lambda at_ns: sender.logged_in(link, lifetime_ms, at_ns))
+        elif what is Do.WRITE:
+            self._take(link, given)
 
     def _take(self, link: SendLink, data: bytes) -> None:
         sender, asked = self.sender, protocol.decode_request(data)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.send.conversation import SendSettings
-from kproxy.send.sender import ClusterGone
+from kproxy.send.sender import ClusterGone, Do
 from kproxy.wire.protocol import codes, messages
 from tests.exchange.batches import batch
 from tests.exchange.bodies import (
@@ -84,7 +84,7 @@ def test_members_join_in_the_order_that_they_had(data) -> None:
     made_up.delay_ns = lambda: data.draw(st.integers(0, 100)) * MS
     made_up.send([*asked, *answers])
     assert [each.group_instance_id for each in made_up.asked] == ["1", "2", "3"]
-    joins_ns = [at for what, link, at in made_up.log if what == "WriteLink" and link.is_recorded]
+    joins_ns = [at for what, link, at in made_up.log if what is Do.WRITE and link.is_recorded]
     assert min(later - at for at, later in itertools.pairwise(joins_ns)) >= 20 * MS
 
 
@@ -164,6 +164,36 @@ def test_a_broker_that_stays_away_is_given_up_and_others_go_on() -> None:
     assert made_up.sender.now_ns < 15_000 * MS  # it is waited for once
 
 
+def test_partitions_that_the_cluster_lacks_are_told_once_and_not_waited_for() -> None:
+    kind = messages.MetadataResponse
+
+    def metadata(count: int) -> Any:
+        numbers = range(count)
+        parts = [kind.MetadataResponsePartition(partition_index=n, leader_id=1) for n in numbers]
+        return kind(topics=[kind.MetadataResponseTopic(name="orders", partitions=parts)])
+
+    asked = request("Metadata", 4, messages.MetadataRequest(topics=None), 1)
+    frames = [asked, response(asked, metadata(3))]
+    for number in range(2, 5):
+        asked = request("Produce", 8, produce_request({0: batch(1), 2: batch(1)}), number)
+        frames += [asked, response(asked, produce_response({0: number, 2: number}))]
+        asked = request("Fetch", 4, fetch_request({2: 0}), number + 10, connection=2)
+        frames += [asked, response(asked, fetch_response({2: batch(1)}))]
+    made_up = MadeUp(
+        lambda body: (
+            metadata(1) if isinstance(body, messages.MetadataRequest) else produce_response({0: 1})
+        )
+    )
+    made_up.send(frames)
+    sent = made_up.sender.sent
+    assert [tuple(each) for each in sent.differences] == [
+        ("Metadata", "orders partitions", "3", "1")
+    ]
+    (left_out,) = sent.left_out.items()
+    assert left_out == ("partitions that the cluster does not have", 3)  # nothing but them
+    assert sent.requests == sent.answered == 4 and made_up.sender.now_ns < 1000 * MS
+
+
 def test_where_no_broker_is_left_it_ends() -> None:
     made_up = MadeUp(lambda body: NOTHING, nodes=(1, 2))
     made_up.refusing |= {1, 2}
@@ -185,5 +215,5 @@ def test_a_login_that_ends_is_done_again_when_nothing_is_under_way() -> None:
     made_up = MadeUp(lambda body: produce_response({0: 1}), lifetime_ms=1000)
     made_up.send(produced(6), SendSettings(factor=1.0))
     done = [what for what, link, _ in made_up.log if link.is_recorded]
-    assert done.count("LogInLink") >= 2 and made_up.sender.sent.answered == 6
-    assert "OpenLink" not in done[1:]
+    assert done.count(Do.LOG_IN) >= 2 and made_up.sender.sent.answered == 6
+    assert Do.OPEN not in done[1:]
