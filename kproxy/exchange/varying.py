@@ -122,13 +122,18 @@ def _meaning(value: Any, names: frozenset[str]) -> Any:
         }
     if isinstance(value, UUID):
         return uuid_text(value)
-    if isinstance(value, bytes | str) and value and set(value) <= {"*", ord("*"), 0}:
-        return "a secret"  # blanked out, of any length: salts vary
+    if is_blanked(value):
+        return "a secret"
     return base64_text(value) if isinstance(value, bytes) else value
 
 
+def is_blanked(value: Any) -> bool:
+    """Return whether a value is a secret that was blanked out: of any length, for salts vary."""
+    return isinstance(value, bytes | str) and bool(value) and set(value) <= {"*", ord("*"), 0}
+
+
 def _is_unset_config(value: Any) -> bool:
-    """Return whether a value is a config in a response that the cluster, a file or nobody has set."""
+    """Return whether a value is a config that the cluster, a file or nobody has set."""
     return getattr(value, "config_source", None) in (3, 4, 5)
 
 
