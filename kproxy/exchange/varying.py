@@ -123,12 +123,12 @@ def _meaning(value: Any, names: frozenset[str]) -> Any:
     if isinstance(value, UUID):
         return uuid_text(value)
     if is_blanked(value):
-        return "a secret"  # of any length: salts vary
+        return "a secret"
     return base64_text(value) if isinstance(value, bytes) else value
 
 
 def is_blanked(value: Any) -> bool:
-    """Return whether a value is a secret that is blanked out."""
+    """Return whether a value is a secret that was blanked out: of any length, for salts vary."""
     return isinstance(value, bytes | str) and bool(value) and set(value) <= {"*", ord("*"), 0}
 
 

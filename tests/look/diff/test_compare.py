@@ -3,9 +3,12 @@ else."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 from kproxy.exchange.exchange import Exchange
@@ -18,6 +21,10 @@ from kproxy.replay import ignore_words
 from kproxy.replay.compared import Difference
 from kproxy.replay.ignored import Ignored
 from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
+from tests.exchange import making
+from tests.replay.making import fetch, produce
 from tests.replay.test_all_aspects import (
     APPS,
     CHANGES,
@@ -207,3 +214,81 @@ def test_requests_of_admins_differ_by_field() -> None:
         "  - 2",
         "  + 3",
     ]
+
+
+# ---- one change in an app that does something of all aspects
+
+APP: dict[str, tuple[Any, Any, str, str]] = {
+    "value": (5, 6, "records", "value.amount of key 'k'"),
+    "header": (b"x", b"y", "records", "header trace of key 'k'"),
+    "more": (0, 1, "records", "{}: one more"),
+    "produce_version": (9, 8, "apis", "client app, Produce"),
+    "acks": (-1, 1, "settings", "client app, Produce acks"),
+    "isolation": (0, 1, "settings", "client app, Fetch isolation_level"),
+    "error": (0, 29, "errors", "TOPIC_AUTHORIZATION_FAILED"),
+    "retention": ("1", "2", "requests", "request.topics.new.configs.retention.ms.value"),
+    "answer": (0, 36, "requests", "response.topics.new.error_code"),
+    "partitions": (2, 3, "topics", "3 partitions"),
+    "subscription": ("orders", "other", "groups", "subscribes to other"),
+    "commit": (1, 2, "commits", "group g, orders"),
+    "end": ("commit", "abort", "transactions", "transactional id t"),
+    "delay_ms": (2, 9, "latency", "p50 ×"),
+}
+"""What is drawn: a value, another one, the aspect in which that differs, and what is said of it."""
+
+
+def app_of(found: dict[str, Any]) -> Did:
+    """What an app did of which this is drawn."""
+    did = Did().metadata(partitions=found["partitions"])
+    amount = json.dumps({"id": 1, "amount": found["value"]}).encode()
+    written = [Record(0, 1000, b"k", amount, (("trace", found["header"]),))]
+    written += [Record(0, 1000, b"k", b"{}: one more")] * found["more"]
+    request = produce(encode_batch(written))
+    request.acks = found["acks"]
+    kind = messages.ProduceResponse
+    placed = kind.PartitionProduceResponse(index=0, base_offset=0)
+    refused = kind.PartitionProduceResponse(index=0, error_code=found["error"])
+    topics = [kind.TopicProduceResponse(name="orders", partition_responses=[placed])]
+    did.add(found["produce_version"], request, kind(responses=topics))
+    if found["error"]:
+        topics = [kind.TopicProduceResponse(name="secret", partition_responses=[refused])]
+        asked = produce(encode_batch(written), topic="secret")
+        asked.acks = found["acks"]
+        did.add(found["produce_version"], asked, kind(responses=topics))
+    polled = fetch({0: 9})
+    polled.isolation_level = found["isolation"]
+    did.add(11, polled, messages.FetchResponse())
+    create = messages.CreateTopicsRequest
+    config = create.CreatableTopicConfig(name="retention.ms", value=found["retention"])
+    new = create.CreatableTopic(name="new", num_partitions=1, configs=[config])
+    told = messages.CreateTopicsResponse
+    made = told.CreatableTopicResult(name="new", error_code=found["answer"], num_partitions=1)
+    did.add(5, create(topics=[new]), told(topics=[made]))
+    did.wrote("a", "b", at=10, key=b"l")
+    did.joined("h", found["subscription"]).committed("g", 9 + found["commit"])
+    did.began("t").committed("in", 10, within="t").ended("t", found["end"])
+    for second in range(60):
+        did.number = 100_000 + second * 1000
+        asked = making.request("Metadata", 1, messages.MetadataRequest(topics=[]), did.number)
+        at_ns = asked.sent_ns + int(found["delay_ms"] * (1 + second % 5 / 9) * 1e6)
+        did.entries += [
+            asked,
+            making.response(asked, messages.MetadataResponse(), received_ns=at_ns),
+        ]
+    return did
+
+
+FOLLOWS = {"more": {"commits"}, "end": {"commits"}, "answer": {"errors"}}
+"""What else differs where something does."""
+
+
+@pytest.mark.parametrize("seed", range(20 if ALL else 2))
+@pytest.mark.parametrize("changed", APP)
+def test_what_changed_in_any_aspect_is_named_alone(changed: str, seed: int) -> None:
+    drawn = {name: Random(f"{seed} {name}").choice(each[:2]) for name, each in APP.items()}
+    one, other, aspect, said = APP[changed]
+    before, after = ({**drawn, changed: each} for each in (one, other))
+    found = compare(app_of(before).exchanges, app_of(after).exchanges)
+    assert {each.aspect for each in found} == {aspect} | FOLLOWS.get(changed, set())
+    assert said in str(found)
+    assert not compare(app_of(after).exchanges, app_of(after).exchanges)
