@@ -15,7 +15,6 @@ whatever happened in the block.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +35,6 @@ from kproxy.history.items import with_gaps
 from kproxy.net import serve
 from kproxy.net.host import Host
 from kproxy.net.recorder import write_to
-from kproxy.net.tls.properties import read_properties
 from kproxy.net.tls.settings import BrokerTls, TlsError
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
@@ -107,6 +105,8 @@ async def _in_asyncio_thread(
     function: Callable[[], Result], undo: Callable[[], object] | None
 ) -> Result:
     """Call a blocking function; a task that is cancelled meanwhile waits for it, and undoes it."""
+    import asyncio  # here, with a twentieth of all that a process without it imports
+
     # A future, for a task would be cancelled with all others when the loop ends.
     work = asyncio.get_running_loop().run_in_executor(None, function)
     cancelled: asyncio.CancelledError | None = None
@@ -509,6 +509,8 @@ class RecordingSession:
         """Return the bootstrap address and the settings of TLS."""
         if self.config is None:
             return self.bootstrap, None
+        from kproxy.net.tls.properties import read_properties
+
         found = read_properties(self.config)
         for line in found.lines():
             self.front.log_to(self.log)(line)
