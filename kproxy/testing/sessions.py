@@ -15,7 +15,7 @@ whatever happened in the block.
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,16 +36,16 @@ from kproxy.history.items import with_gaps
 from kproxy.net import serve
 from kproxy.net.host import Host
 from kproxy.net.recorder import write_to
-from kproxy.net.tls.properties import read_properties
 from kproxy.net.tls.settings import BrokerTls, TlsError
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.paths import recordings
+from kproxy.recording.paths import recordings, size_of
 from kproxy.recording.reader import warn
+from kproxy.replay import index_file
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.compared import RECORDS, STRICT_SUMMARY, Compared, differences
-from kproxy.replay.opening import Wanted, open_broker
+from kproxy.replay.opening import INDEXED_BYTES_MIN, Wanted, open_broker
 from kproxy.replay.produced_report import ADVICE, report_unproduced
 from kproxy.replay.report import ClientDifference, Report
 from kproxy.replay.ruled import RuledBroker
@@ -107,6 +107,8 @@ async def _in_asyncio_thread(
     function: Callable[[], Result], undo: Callable[[], object] | None
 ) -> Result:
     """Call a blocking function; a task that is cancelled meanwhile waits for it, and undoes it."""
+    import asyncio  # here, with a twentieth of all that a process without it imports
+
     # A future, for a task would be cancelled with all others when the loop ends.
     work = asyncio.get_running_loop().run_in_executor(None, function)
     cancelled: asyncio.CancelledError | None = None
@@ -326,9 +328,7 @@ class ReplaySession:
         report_unproduced(self._machine.state.check, report)
         if not compared.needs_behaviour:
             return
-        then, now = Behaviour(), Behaviour()
-        for item in with_gaps(lambda told: recording.read(self.how.paths, told=told), warn):
-            then.add(item)
+        then, now = _recorded(self.how.paths), Behaviour()
         for exchange in self.broker.exchanges():
             now.add(exchange)
         # Both by the schemas of the recording, so that neither knows more than the other.
@@ -381,6 +381,22 @@ class ReplaySession:
 
     def _records_are_missing(self) -> bool:
         return not self._report.count and self._machine.state.check.lacks_records
+
+
+def _recorded(paths: Sequence[Path]) -> Behaviour:
+    """Return what clients did in a recording; a small one is read once by each process."""
+    files = tuple(recordings(paths))
+    key = json.dumps(index_file.key_of(files, ()))
+    is_small = size_of(files) < INDEXED_BYTES_MIN
+    return (_read_once if is_small else _read_once.__wrapped__)(key, files)
+
+
+@functools.lru_cache(maxsize=index_file.REMEMBERED_MAX)
+def _read_once(key: str, files: tuple[Path, ...]) -> Behaviour:
+    found = Behaviour()
+    for item in with_gaps(lambda told: recording.read(files, told=told), warn):
+        found.add(item)
+    return found
 
 
 _AGAIN = "if that is meant, record again: with kproxy.testing.record(BROKERS, PATH)"
@@ -509,6 +525,8 @@ class RecordingSession:
         """Return the bootstrap address and the settings of TLS."""
         if self.config is None:
             return self.bootstrap, None
+        from kproxy.net.tls.properties import read_properties
+
         found = read_properties(self.config)
         for line in found.lines():
             self.front.log_to(self.log)(line)

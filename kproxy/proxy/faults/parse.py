@@ -13,7 +13,6 @@ line.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +46,8 @@ def load_toml(text: str, path: str = "") -> tuple[dict[str, Any], dict[str, str]
     Raises:
         RuleError: it is no TOML.
     """
+    import tomllib  # here: most processes have no rules
+
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number may have too many digits
@@ -181,6 +182,8 @@ def _parse_value(key: str, text: str, nested: int = 0) -> Any:
         raise RuleError("it has no value", key)
     if key in _TEXTS and text[0] not in "\"'[{":
         return text
+    import tomllib
+
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # no TOML, or a number of too many digits
