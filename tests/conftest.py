@@ -50,12 +50,16 @@ LONGEST = (
     "tests/spark/",
     "tests/integration/",
     "tests/testing/",
+    "tests/look/page/",
+    "tests/look/pictures/",
     "tests/tables/",
-    "tests/look/page/test_browser.py",
+    "tests/simulation/",
+    "tests/test_",
     "tests/wire/protocol/",
     "tests/look/lines/",
+    "tests/capture/",
 )
-"""What takes minutes, the longest first."""
+"""What takes longest, first: many short files are left, which end at the same time."""
 TOGETHER = (
     ("tests/spark/", "Spark's session"),
     ("tests/integration/test_clients.py", "what each client records"),
