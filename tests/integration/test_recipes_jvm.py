@@ -28,7 +28,7 @@ SENTENCES = {
     "spring-transactional": {name: CHANGES[name] for name in CHANGES if name != "no-commit"},
     "streams": {name: CHANGES[name] for name in CHANGES if name != "no-commit"}
     | {"topic": AGAIN, "commit-first": r"\S+: \d+ records were produced outside a transaction"}
-    | {"abort": r"invoices: the record of key '\w+' was produced in a transaction that was ab"},
+    | {"abort": CHANGES["abort"].replace("'c0'", r"'\w+'")},
     "streams-at-least-once": {"drop": CHANGES["drop"]},
 }
 GUARANTEES = {"streams": "exactly_once_v2", "streams-at-least-once": "at_least_once"}
