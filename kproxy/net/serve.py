@@ -220,13 +220,11 @@ async def serve(
         )
         tasks += control_servers(addresses, operated, log)
         first = _first(options, cluster, pump, secure, clock, log, tasks)
-        reading = options.rules, options.read_rules, recorder.note, clock, log, options.read_client
         reloading = Reloading(
-            secure,
-            *reading,
-            lambda: pump.draining,
+            secure, options.rules, options.read_rules, recorder.note, clock, log,
+            options.read_client, lambda: pump.draining,
             lambda: pump.perform(cluster.probe_anew(clock())),
-        )
+        )  # fmt: skip
         running = Running(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
             reloading.reload,
