@@ -220,17 +220,29 @@ async def serve(
         )
         tasks += control_servers(addresses, operated, log)
         first = _first(options, cluster, pump, secure, clock, log, tasks)
-        reloading = Reloading(
-            secure, options.rules, options.read_rules, recorder.note, clock, log,
-            options.read_client, lambda: pump.draining,
-            lambda: pump.perform(cluster.probe_anew(clock())),
-        )  # fmt: skip
+        reload = _reloading(options, secure, recorder, pump, cluster, clock, log).reload
         running = Running(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
-            reloading.reload,
+            reload,
         )  # fmt: skip
         complete = await run(running, partial(_begin, operated, first, ready))
     return _summary(recorder, recording, retention, complete)
+
+
+def _reloading(
+    options: Options,
+    secure: Security,
+    recorder: Recorder,
+    pump: Pump,
+    cluster: Cluster,
+    clock: Clock,
+    log: Callable[[str], None],
+) -> Reloading:
+    return Reloading(
+        secure, options.rules, options.read_rules, recorder.note, clock, log, options.read_client,
+        is_ending=lambda: pump.draining,
+        probe_anew=lambda: pump.perform(cluster.probe_anew(clock())),
+    )  # fmt: skip
 
 
 def _address(options: Options, bootstrap: Sequence[trio.SocketListener]) -> str:
