@@ -145,10 +145,8 @@ class _Carrier:
     async def feed(self, copies: Sequence[Any], items: Iterable[Any]) -> None:
         """Give copies all of this, and wait until they are done."""
         for item in items:
-            if item is None:
-                await trio.lowlevel.checkpoint()
-                continue
-            for copy in copies:
+            await trio.lowlevel.checkpoint()  # what is answered meanwhile is read at once
+            for copy in copies if item is not None else ():
                 copy.take(item)
             self.give(self.sender.wake)
             for copy in copies:
