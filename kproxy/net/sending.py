@@ -104,10 +104,12 @@ class _Carrier:
     def give(self, take: Callable[..., None], *arguments: Any) -> None:
         """Give the sender an input, and carry out its outputs."""
         sender = self.sender
-        take(*arguments, self._clock())
-        outputs, sender.outputs = sender.outputs, []
-        for what, link, given in outputs:
-            self._actions[what](link, given)
+        try:
+            take(*arguments, self._clock())
+        finally:
+            outputs, sender.outputs = sender.outputs, []
+            for what, link, given in outputs:
+                self._actions[what](link, given)
         self._changed.unpark_all()
         self._set_timer(sender.timers.next)
 
