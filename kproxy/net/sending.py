@@ -104,10 +104,12 @@ class _Carrier:
     def give(self, take: Callable[..., None], *arguments: Any) -> None:
         """Give the sender an input, and carry out its outputs."""
         sender = self.sender
-        take(*arguments, self._clock())
-        outputs, sender.outputs = sender.outputs, []
-        for what, link, given in outputs:
-            self._actions[what](link, given)
+        try:
+            take(*arguments, self._clock())
+        finally:
+            outputs, sender.outputs = sender.outputs, []
+            for what, link, given in outputs:
+                self._actions[what](link, given)
         self._changed.unpark_all()
         self._set_timer(sender.timers.next)
 
@@ -145,10 +147,8 @@ class _Carrier:
     async def feed(self, copies: Sequence[Any], items: Iterable[Any]) -> None:
         """Give copies all of this, and wait until they are done."""
         for item in items:
-            if item is None:
-                await trio.lowlevel.checkpoint()
-                continue
-            for copy in copies:
+            await trio.lowlevel.checkpoint()  # what is answered meanwhile is read at once
+            for copy in copies if item is not None else ():
                 copy.take(item)
             self.give(self.sender.wake)
             for copy in copies:

@@ -139,6 +139,7 @@ class Sender:
         self.outputs: list[tuple[Do, SendLink, Any]] = []
         self.now_ns = 0
         self.timers = Timers()
+        self.timers.at(0, self._check)
         self._soon: deque[Callable[[], None]] = deque()
         self._bootstrap = list(bootstrap)
         self._is_recorded = is_recorded
@@ -314,8 +315,6 @@ class Sender:
         left = [each for each in addresses if each not in lost]
         if left:
             self.outputs.append((Do.OPEN, link, sorted(left, key=self._failures.__getitem__)))
-            if not self._links:
-                self.timers.at(self.now_ns + SECOND_NS, self._check)
             self._links[link] = None
             return link
         link.ended, link.why = True, lost[addresses[0]]
@@ -422,8 +421,7 @@ class Sender:
                 self.fire(open_.answered)
                 if open_.expects:
                     self.fail(link, open_.why)
-        if self._links:
-            self.timers.at(now_ns + SECOND_NS, self._check)
+        self.timers.at(now_ns + SECOND_NS, self._check)
 
     def _take(self, link: SendLink, frame: bytes) -> None:
         """Take a response.

@@ -169,7 +169,8 @@ def test_a_group_of_three_forms_as_it_did(
         subprocess.run(program, check=True, timeout=60)
     for time in range(2):
         prefix = "--topic-prefix", f"{time}-", "--group-prefix", f"{time}-"
-        done = send(proxy.recording, kafka_431.address, "--same-cluster", *prefix)
+        options = "--same-cluster", "--create-topics", *prefix
+        done = send(proxy.recording, kafka_431.address, *options)
         assert "no differences" in done.stdout
 
 

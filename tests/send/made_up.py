@@ -60,7 +60,7 @@ class MadeUp:
                 now_ns, _, event = heapq.heappop(self._events)
                 event(max(now_ns, sender.now_ns))
             else:
-                assert at_ns is not None, "it waits for ever"
+                assert at_ns is not None and at_ns < 3600_000 * MS, "it waits for ever"
                 sender.wake(max(at_ns, sender.now_ns))
 
     def send(self, frames: list[Frame], settings: SendSettings | None = None) -> None:
