@@ -90,10 +90,6 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _truth(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def _side(value: Any) -> str | None:
     return value if value in SIDES else None
 

@@ -48,7 +48,6 @@ OF_THE_BROKERS = {(METADATA, version): "topics.error_code" for version in range(
 }
 """Versions in which the error is put into the broker's response, and where: Metadata has to name
 brokers, and without log directories DescribeLogDirs has no place for a code."""
-KAFKAS_OWN = [kind for kind in KINDS if kind not in OF_THE_BROKERS]
 
 
 class Kafkas(NamedTuple):

@@ -13,7 +13,7 @@ from kproxy.proxy.verdicts import Ending
 from kproxy.wire.protocol import messages
 from tests.faults.making import NOW, ask, request_frame, respond, response_frame
 
-HEARTBEAT, JOIN_GROUP = 12, 11
+HEARTBEAT = 12
 SECOND = 1_000_000_000
 
 

@@ -51,6 +51,14 @@ class Service:
         until(lambda: len(re.findall(said, self.log_path.read_text())) > before, said)
 
 
+@pytest.fixture(autouse=True)
+def _hears_hang_ups() -> Iterator[None]:
+    """Tests that were begun with nohup hear of them, too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @contextlib.contextmanager
 def service(
     folder: Path, *options: str, cwd: Path | None = None, **environment: str

@@ -133,16 +133,6 @@ class Did(Recorded):
         self.add(2, request, response(results=results))
         return self
 
-    def deleted_offset(self, group: str, code: int = 0) -> Did:
-        """Deleted the offset of a partition."""
-        request, response = messages.OffsetDeleteRequest, messages.OffsetDeleteResponse
-        one = request.OffsetDeleteRequestPartition(partition_index=0)
-        topic = request.OffsetDeleteRequestTopic(name="orders", partitions=[one])
-        done = response.OffsetDeleteResponsePartition(partition_index=0, error_code=code)
-        answer = response.OffsetDeleteResponseTopic(name="orders", partitions=[done])
-        self.add(0, request(group_id=group, topics=[topic]), response(topics=[answer]))
-        return self
-
     def deleted_topic(self) -> Did:
         """Deleted the topic."""
         request, response = messages.DeleteTopicsRequest, messages.DeleteTopicsResponse

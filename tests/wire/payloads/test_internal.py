@@ -22,7 +22,6 @@ VALUES = [
     for message in map(schema.named, schema.record_names())
     if message.direction == schema.RECORD_VALUE
 ]
-OFFSET_COMMIT, GROUP_METADATA = 1, 2
 KEY = bytes.fromhex("0001 0002 6170 0001 74 00000005")
 SUBSCRIPTION = bytes.fromhex("0001 00000001 0006 6f7264657273 ffffffff 00000000")
 
