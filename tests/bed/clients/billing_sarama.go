@@ -48,25 +48,23 @@ func billed(read *sarama.ConsumerMessage) []*sarama.ProducerMessage {
 	invoice["at"] = time.Now().UTC()
 	text, _ := json.Marshal(invoice)
 	made.Value = sarama.ByteEncoder(text)
-	if order["customer"] == "c0" {
-		switch change {
-		case "drop":
-			return nil
-		case "double":
-			again := *made
-			return []*sarama.ProducerMessage{made, &again}
-		case "wrong-key":
-			made.Key = sarama.StringEncoder("c0x")
-		case "header-missing":
-			made.Headers = nil
-		}
+	switch change + string(read.Key) {
+	case "dropc0":
+		return nil
+	case "doublec0":
+		again := *made
+		return []*sarama.ProducerMessage{made, &again}
+	case "wrong-keyc0":
+		made.Key = sarama.StringEncoder("c0x")
+	case "header-missingc0":
+		made.Headers = nil
 	}
 	return []*sarama.ProducerMessage{made}
 }
 
 type handler struct {
-	producer sarama.SyncProducer
-	lock     sync.Mutex
+	sarama.SyncProducer
+	sync.Mutex // it has one transaction at a time
 }
 
 func (*handler) Setup(sarama.ConsumerGroupSession) error   { return nil }
@@ -78,31 +76,27 @@ func (each *handler) ConsumeClaim(
 			session.MarkMessage(read, "")
 			session.Commit()
 		}
+		each.Lock()
 		if guarantee == "once" {
 			each.inTransaction(read)
-			continue
-		}
-		must(each.producer.SendMessages(billed(read)))
-		if change != "no-commit" {
+		} else if must(each.SendMessages(billed(read))); change != "no-commit" {
 			session.MarkMessage(read, "")
 		}
+		each.Unlock()
 	}
 	return nil
 }
 
-// A producer has one transaction at a time.
 func (each *handler) inTransaction(read *sarama.ConsumerMessage) {
-	each.lock.Lock()
-	defer each.lock.Unlock()
-	must(each.producer.BeginTxn())
-	must(each.producer.SendMessages(billed(read)))
+	must(each.BeginTxn())
+	must(each.SendMessages(billed(read)))
 	if change != "commit-first" && change != "no-commit" {
-		must(each.producer.AddMessageToTxn(read, prefix+"billing", nil))
+		must(each.AddMessageToTxn(read, prefix+"billing", nil))
 	}
 	if change == "abort" && string(read.Key) == "c0" {
-		must(each.producer.AbortTxn())
+		must(each.AbortTxn())
 	} else {
-		must(each.producer.CommitTxn())
+		must(each.CommitTxn())
 	}
 }
 
@@ -113,7 +107,7 @@ func main() {
 	config.ClientID, config.Version = "billing", sarama.V3_6_0_0
 	config.Consumer.IsolationLevel = sarama.ReadCommitted
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	config.Consumer.Offsets.AutoCommit.Enable = guarantee != "once"
+	config.Consumer.Offsets.AutoCommit.Enable = guarantee == "atleast"
 	config.Producer.Return.Successes = true
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Idempotent, config.Net.MaxOpenRequests = true, 1
@@ -128,6 +122,6 @@ func main() {
 	must(err)
 	defer group.Close()
 	for ctx.Err() == nil {
-		must(group.Consume(ctx, []string{prefix + "orders"}, &handler{producer: producer}))
+		must(group.Consume(ctx, []string{prefix + "orders"}, &handler{SyncProducer: producer}))
 	}
 }
