@@ -1,6 +1,4 @@
-// Makes invoices of orders (orders.py) with franz-go.
-//
-//	billing_franz once|atleast PREFIX [CHANGE]
+// Makes invoices of orders (orders.py) with franz-go: billing_franz once|atleast PREFIX [CHANGE].
 //
 // once: invoices and offsets are in a transaction for each poll; atleast: offsets are committed
 // behind the invoices of a poll. SIGTERM ends it.
