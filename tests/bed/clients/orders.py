@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition, admin
 
@@ -29,13 +30,16 @@ PARTITIONS = {"orders": 2, "invoices": 1, "rejected": 1}
 PATIENCE_SECONDS = 5
 
 
-def begin_empty(client: admin.AdminClient, prefix: str) -> None:
-    """Delete what an earlier run has left, and make the topics: a replay does it again."""
+def begin_empty(
+    bootstrap: str, prefix: str, partitions: Mapping[str, int], groups: Sequence[str]
+) -> None:
+    """Delete what an earlier run has left, and make topics anew: a replay does it again."""
+    client = admin.AdminClient({"bootstrap.servers": bootstrap})
     left = [name for name in client.list_topics(timeout=10).topics if name.startswith(prefix)]
     deleted = client.delete_topics(left) if left else {}
-    for each in (*deleted.values(), *client.delete_consumer_groups([f"{prefix}billing"]).values()):
-        each.exception(10)  # it may not be there
-    new = [admin.NewTopic(f"{prefix}{name}", number, 1) for name, number in PARTITIONS.items()]
+    for each in (*deleted.values(), *client.delete_consumer_groups(list(groups)).values()):
+        each.exception(30)  # it may not be there
+    new = [admin.NewTopic(f"{prefix}{name}", number, 1) for name, number in partitions.items()]
     until = time.monotonic() + 10
     while new:
         made = client.create_topics(new)
@@ -72,7 +76,7 @@ def missing(bootstrap: str, prefix: str, app: subprocess.Popen) -> set[str]:
 
 def main(bootstrap: str, prefix: str, *command: str) -> int:
     """Do it; return the exit code."""
-    begin_empty(admin.AdminClient({"bootstrap.servers": bootstrap}), prefix)
+    begin_empty(bootstrap, prefix, PARTITIONS, [f"{prefix}billing"])
     place(bootstrap, f"{prefix}orders")
     with subprocess.Popen(command) as app:
         left = missing(bootstrap, prefix, app)
