@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.broker]
 
 CLIENTS = Path(programs.__file__).parent / "clients"
 CONFLUENT = "@confluentinc/kafka-javascript@1.10.1"
-"""It fetches its compiled part from where its sources are, for npm has none."""
+"""npm has no binary of it: it fetches one from the place of its sources."""
 
 
 def node(library: str, modules: Path) -> list[str]:
@@ -56,6 +56,13 @@ EVERY = [
 ]
 
 
+def tried(size: int) -> list:
+    """The cases, of so many parts each."""
+    cases = dict.fromkeys(each[:size] for each in some(EVERY, IN_CI))
+    marks = {"kafkajs": pytest.mark.node, "confluent": pytest.mark.node}
+    return [pytest.param(*each, marks=marks.get(each[0], ())) for each in cases]
+
+
 def app(client: str, guarantee: str) -> tuple[str, list[str]]:
     """The prefix of its names, and its command."""
     prefix = f"{client}-{guarantee}-"
@@ -67,17 +74,14 @@ def recorded(client: str, guarantee: str, broker: str) -> Path:
 
     def make(folder: Path) -> Path:
         path = folder / "billing.mcap"
-        assert "learned what varies: 10 parts" in recipes.record(
-            path, broker, *app(client, guarantee)
-        )
+        said = recipes.record(path, broker, *app(client, guarantee))
+        assert "learned what varies: 10 parts" in said
         return path
 
     return shared.once(f"billing-{client}-{guarantee}", make)
 
 
-@pytest.mark.parametrize(
-    ("client", "guarantee"), dict.fromkeys(each[:2] for each in some(EVERY, IN_CI))
-)
+@pytest.mark.parametrize(("client", "guarantee"), tried(2))
 def test_without_a_change_it_is_green(client: str, guarantee: str, real_broker: str) -> None:
     path = recorded(client, guarantee, real_broker)
     for _ in range(10 if ALL else 1):
@@ -85,7 +89,7 @@ def test_without_a_change_it_is_green(client: str, guarantee: str, real_broker: 
         assert code == 0, said
 
 
-@pytest.mark.parametrize(("client", "guarantee", "change"), some(EVERY, IN_CI))
+@pytest.mark.parametrize(("client", "guarantee", "change"), tried(3))
 def test_each_change_is_red_in_a_sentence(
     client: str, guarantee: str, change: str, real_broker: str
 ) -> None:

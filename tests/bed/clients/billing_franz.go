@@ -1,6 +1,4 @@
-// Makes invoices of orders (orders.py) with franz-go.
-//
-//	billing_franz once|atleast PREFIX [CHANGE]
+// Makes invoices of orders (orders.py) with franz-go: billing_franz once|atleast PREFIX [CHANGE].
 //
 // once: invoices and offsets are in a transaction for each poll; atleast: offsets are committed
 // behind the invoices of a poll. SIGTERM ends it.
@@ -43,18 +41,16 @@ func billed(read *kgo.Record) []*kgo.Record {
 	invoice := object{"id": uuid.NewString(), "order": order["id"], "total": order["total"]}
 	invoice["at"] = time.Now().UTC()
 	made.Value, _ = json.Marshal(invoice)
-	if order["customer"] == "c0" {
-		switch change {
-		case "drop":
-			return nil
-		case "double":
-			again := *made
-			return []*kgo.Record{made, &again}
-		case "wrong-key":
-			made.Key = []byte("c0x")
-		case "header-missing":
-			made.Headers = nil
-		}
+	switch change + string(read.Key) {
+	case "dropc0":
+		return nil
+	case "doublec0":
+		again := *made
+		return []*kgo.Record{made, &again}
+	case "wrong-keyc0":
+		made.Key = []byte("c0x")
+	case "header-missingc0":
+		made.Headers = nil
 	}
 	return []*kgo.Record{made}
 }

@@ -1,6 +1,4 @@
-// Makes invoices of orders (orders.py) with Sarama.
-//
-//	billing_sarama once|atleast PREFIX [CHANGE]
+// Makes invoices of orders (orders.py) with Sarama: billing_sarama once|atleast PREFIX [CHANGE].
 //
 // once: invoices and offsets are in a transaction for each order; atleast: offsets are committed
 // behind invoices, by the client itself. SIGTERM ends it.
@@ -21,8 +19,6 @@ import (
 	"github.com/google/uuid"
 )
 
-type object = map[string]any
-
 var guarantee, prefix, change = os.Args[1], os.Args[2], strings.Join(os.Args[3:], "")
 
 func must(err error) {
@@ -34,7 +30,7 @@ func must(err error) {
 
 // What is made of an order.
 func billed(read *sarama.ConsumerMessage) []*sarama.ProducerMessage {
-	var order object
+	var order map[string]any
 	must(json.Unmarshal(read.Value, &order))
 	made := &sarama.ProducerMessage{Topic: prefix + "invoices", Key: sarama.ByteEncoder(read.Key)}
 	for _, each := range read.Headers {
@@ -44,29 +40,27 @@ func billed(read *sarama.ConsumerMessage) []*sarama.ProducerMessage {
 		made.Topic, made.Value = prefix+"rejected", sarama.ByteEncoder(read.Value)
 		return []*sarama.ProducerMessage{made}
 	}
-	invoice := object{"id": uuid.NewString(), "order": order["id"], "total": order["total"]}
+	invoice := map[string]any{"id": uuid.NewString(), "order": order["id"], "total": order["total"]}
 	invoice["at"] = time.Now().UTC()
 	text, _ := json.Marshal(invoice)
 	made.Value = sarama.ByteEncoder(text)
-	if order["customer"] == "c0" {
-		switch change {
-		case "drop":
-			return nil
-		case "double":
-			again := *made
-			return []*sarama.ProducerMessage{made, &again}
-		case "wrong-key":
-			made.Key = sarama.StringEncoder("c0x")
-		case "header-missing":
-			made.Headers = nil
-		}
+	switch change + string(read.Key) {
+	case "dropc0":
+		return nil
+	case "doublec0":
+		again := *made
+		return []*sarama.ProducerMessage{made, &again}
+	case "wrong-keyc0":
+		made.Key = sarama.StringEncoder("c0x")
+	case "header-missingc0":
+		made.Headers = nil
 	}
 	return []*sarama.ProducerMessage{made}
 }
 
 type handler struct {
-	producer sarama.SyncProducer
-	lock     sync.Mutex
+	sarama.SyncProducer
+	sync.Mutex // it has one transaction at a time
 }
 
 func (*handler) Setup(sarama.ConsumerGroupSession) error   { return nil }
@@ -78,31 +72,27 @@ func (each *handler) ConsumeClaim(
 			session.MarkMessage(read, "")
 			session.Commit()
 		}
+		each.Lock()
 		if guarantee == "once" {
 			each.inTransaction(read)
-			continue
-		}
-		must(each.producer.SendMessages(billed(read)))
-		if change != "no-commit" {
+		} else if must(each.SendMessages(billed(read))); change != "no-commit" {
 			session.MarkMessage(read, "")
 		}
+		each.Unlock()
 	}
 	return nil
 }
 
-// A producer has one transaction at a time.
 func (each *handler) inTransaction(read *sarama.ConsumerMessage) {
-	each.lock.Lock()
-	defer each.lock.Unlock()
-	must(each.producer.BeginTxn())
-	must(each.producer.SendMessages(billed(read)))
+	must(each.BeginTxn())
+	must(each.SendMessages(billed(read)))
 	if change != "commit-first" && change != "no-commit" {
-		must(each.producer.AddMessageToTxn(read, prefix+"billing", nil))
+		must(each.AddMessageToTxn(read, prefix+"billing", nil))
 	}
 	if change == "abort" && string(read.Key) == "c0" {
-		must(each.producer.AbortTxn())
+		must(each.AbortTxn())
 	} else {
-		must(each.producer.CommitTxn())
+		must(each.CommitTxn())
 	}
 }
 
@@ -111,14 +101,13 @@ func main() {
 	defer stop()
 	config := sarama.NewConfig()
 	config.ClientID, config.Version = "billing", sarama.V3_6_0_0
-	config.Consumer.IsolationLevel = sarama.ReadCommitted
-	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	config.Consumer.Offsets.AutoCommit.Enable = guarantee != "once"
-	config.Producer.Return.Successes = true
-	config.Producer.RequiredAcks = sarama.WaitForAll
-	config.Producer.Idempotent, config.Net.MaxOpenRequests = true, 1
+	reading, writing := &config.Consumer, &config.Producer
+	reading.IsolationLevel, reading.Offsets.Initial = sarama.ReadCommitted, sarama.OffsetOldest
+	reading.Offsets.AutoCommit.Enable = guarantee == "atleast"
+	writing.Return.Successes, writing.RequiredAcks = true, sarama.WaitForAll
+	writing.Idempotent, config.Net.MaxOpenRequests = true, 1
 	if guarantee == "once" {
-		config.Producer.Transaction.ID = prefix + "billing"
+		writing.Transaction.ID = prefix + "billing"
 	}
 	brokers := strings.Split(os.Getenv("KAFKA_BOOTSTRAP_SERVERS"), ",")
 	producer, err := sarama.NewSyncProducer(brokers, config)
@@ -128,6 +117,6 @@ func main() {
 	must(err)
 	defer group.Close()
 	for ctx.Err() == nil {
-		must(group.Consume(ctx, []string{prefix + "orders"}, &handler{producer: producer}))
+		must(group.Consume(ctx, []string{prefix + "orders"}, &handler{SyncProducer: producer}))
 	}
 }

@@ -38,7 +38,7 @@ def begin_empty(
     left = [name for name in client.list_topics(timeout=10).topics if name.startswith(prefix)]
     deleted = client.delete_topics(left) if left else {}
     for each in (*deleted.values(), *client.delete_consumer_groups(list(groups)).values()):
-        each.exception(10)  # it may not be there
+        each.exception(30)  # it may not be there
     new = [admin.NewTopic(f"{prefix}{name}", number, 1) for name, number in partitions.items()]
     until = time.monotonic() + 10
     while new:
