@@ -58,6 +58,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @example(wanted=parse("is:unanswered or is:faulted"))
 @example(wanted=parse("not api_key:12"))
 @example(wanted=parse("is:error topic:orders"))
+@example(wanted=parse("is:error"))
+@example(wanted=parse("is:routine"))
+@example(wanted=parse("error:REBALANCE_IN_PROGRESS"))
 def test_a_reader_gives_what_matches(files: list[Path], wanted: Filter) -> None:
     for path in files:
         given = [(each.number, each.text) for each in read(path, wanted)]
