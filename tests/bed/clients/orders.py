@@ -38,12 +38,12 @@ def begin_empty(
     left = [name for name in client.list_topics(timeout=10).topics if name.startswith(prefix)]
     deleted = client.delete_topics(left) if left else {}
     for each in (*deleted.values(), *client.delete_consumer_groups(list(groups)).values()):
-        each.exception(10)  # it may not be there
+        each.exception(30)  # it may not be there
     new = [admin.NewTopic(f"{prefix}{name}", number, 1) for name, number in partitions.items()]
     until = time.monotonic() + 10
     while new:
         made = client.create_topics(new)
-        new = [each for each in new if made[each.topic].exception(10) and time.monotonic() < until]
+        new = [each for each in new if made[each.topic].exception(30) and time.monotonic() < until]
 
 
 def place(bootstrap: str, topic: str) -> None:
