@@ -35,7 +35,6 @@ offset.storage.replication.factor=1
 status.storage.replication.factor=1
 offset.storage.partitions=1
 status.storage.partitions=1
-offset.flush.interval.ms=300
 key.converter=org.apache.kafka.connect.storage.StringConverter
 value.converter=org.apache.kafka.connect.storage.StringConverter
 plugin.discovery=service_load

@@ -43,7 +43,7 @@ def begin_empty(
     until = time.monotonic() + 10
     while new:
         made = client.create_topics(new)
-        new = [each for each in new if made[each.topic].exception(10) and time.monotonic() < until]
+        new = [each for each in new if made[each.topic].exception(30) and time.monotonic() < until]
 
 
 def place(bootstrap: str, topic: str) -> None:
