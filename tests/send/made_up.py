@@ -57,7 +57,7 @@ class MadeUp:
                 self._carry_out(*each)
             if all(copy.is_done for copy in copies):
                 return
-            at_ns = sender.timers.next
+            at_ns = sender.next_ns
             if self._events and (at_ns is None or self._events[0][0] <= at_ns):
                 now_ns, _, event = heapq.heappop(self._events)
                 event(max(now_ns, sender.now_ns))

@@ -257,3 +257,18 @@ def test_what_a_cluster_refuses_of_a_produce_is_written_once(data) -> None:
     made_up.send(frames)
     assert sorted(written) == sorted(partitions)
     assert not made_up.sender.sent.differences
+
+
+def test_a_request_is_written_before_the_next_one_is_made() -> None:
+    """Else the time that it takes to make them would be in their latencies."""
+    frames = conversation([(1, 0, 5), (1, 10, 40), (1, 10, 40), (1, 10, 40)])
+    made_up = MadeUp(lambda body: messages.FindCoordinatorResponse())
+    wake, writes = made_up.sender.wake, [0]
+
+    def woken(now_ns: int) -> None:
+        wake(now_ns)
+        writes.append([what for what, *_ in made_up.sender.outputs].count(Do.WRITE))
+
+    made_up.sender.wake = woken
+    made_up.send(frames)
+    assert max(writes) == 1 and len(made_up.asked) == 4
