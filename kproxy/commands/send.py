@@ -97,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import trio
 
+    from kproxy.look.diff.compare import ASPECTS
     from kproxy.look.lines.progress import Progress, reading
     from kproxy.look.lines.sent import ended, figures, lines
     from kproxy.look.lines.stream import Stream
@@ -154,7 +155,9 @@ def run(options: argparse.Namespace) -> int:
         return fail(f"kproxy send: {ended(sent, total)}", 1 if sent.requests else 2)
     renamed = options.inputs or sent.is_load or options.topic_prefix or options.group_prefix
     if options.record and len(options.files) == 1 and not renamed:
-        again = "kproxy", "diff", str(options.files[0]), str(options.record)
+        own = {"settings"} if settings.factor == 1 else {"settings", "latency"}  # are send's own
+        aspects = ",".join(each for each in ASPECTS if each not in own)
+        again = "kproxy", "diff", str(options.files[0]), str(options.record), "--compare", aspects
         _say(f"next: {shlex.join(again)}")
     return int(bool(sent.differences))
 

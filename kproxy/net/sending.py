@@ -102,16 +102,23 @@ class _Carrier:
         self._timer_ns: int | None = None
 
     def give(self, take: Callable[..., None], *arguments: Any) -> None:
-        """Give the sender an input, and carry out its outputs."""
-        sender = self.sender
-        try:
-            take(*arguments, self._clock())
-        finally:
-            outputs, sender.outputs = sender.outputs, []
-            for what, link, given in outputs:
-                self._actions[what](link, given)
+        """Give the sender an input, and wake it until a request is written: before the next one
+        is made, what has arrived meanwhile is read."""
+        sender, writes = self.sender, False
+        action: Callable[[int], None] = partial(take, *arguments)
+        while True:
+            try:
+                action(self._clock())
+            finally:
+                outputs, sender.outputs = sender.outputs, []
+                for what, link, given in outputs:
+                    writes = writes or what is Do.WRITE
+                    self._actions[what](link, given)
+            if writes or sender.next_ns != sender.now_ns:
+                break
+            action = sender.wake
         self._changed.unpark_all()
-        self._set_timer(sender.timers.next)
+        self._set_timer(sender.next_ns)
 
     def _set_timer(self, at_ns: int | None) -> None:
         if at_ns != self._timer_ns:

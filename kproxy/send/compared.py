@@ -58,16 +58,21 @@ def errors(body: Any) -> set[int]:
     return {code for code in meanings.fields_in_body(type(body), ERROR).values(body) if code}
 
 
-def is_to_be_sent_again(recorded: Any, new: Any, lacks: Lacks, names: TopicNames) -> bool:
-    """Return whether a client would ask again: an error that passes, and the recording had got
-    beyond it. That of a partition which the cluster does not have does not pass."""
-    then = errors(recorded)
-    return any(
-        code not in then
-        and is_retriable(code)
-        and not lacks((topic_of(within, names), partition_of(within[-1])))
-        for _, code, within in select_of(type(new), PREDICATES[ERROR]).found(new)
-    )
+def failed(body: Any, names: TopicNames, is_kind: Callable[[int], bool]) -> set[Where]:
+    """Return the partitions of which a response tells an error of a kind."""
+    return {
+        (topic_of(within, names), partition_of(within[-1]))
+        for _, code, within in select_of(type(body), PREDICATES[ERROR]).found(body)
+        if is_kind(code)
+    }
+
+
+def is_to_be_sent_again(then: set[int], new: Any, lacks: Lacks, names: TopicNames) -> bool:
+    """Return whether a client would ask again: an error that passes, and the recording, with
+    errors of its own, had got beyond it. That of a partition which the cluster does not have does
+    not pass."""
+    again = failed(new, names, lambda code: code not in then and is_retriable(code))
+    return not all(map(lacks, again))
 
 
 Lacks = Callable[[Where], bool]

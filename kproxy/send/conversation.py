@@ -29,7 +29,14 @@ from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.proxy import redact
 from kproxy.send import compared, forms, target, transactions
-from kproxy.send.apis import is_admin, is_read, why_left_out
+from kproxy.send.apis import (
+    Answers,
+    answers,
+    is_admin,
+    is_read,
+    is_refused_for_now,
+    why_left_out,
+)
 from kproxy.send.compared import Deviation, Fetched
 from kproxy.send.fetching import RecordedFetchSession
 from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, Outstanding, SendItem
@@ -103,6 +110,10 @@ class _SentCall:
     request: Any = None
     """Its body as it is sent."""
     version: int = 0
+    left_out: set[Where] = attrs.field(factory=set)
+    """Partitions that were refused for the moment in the recording: for them it came again."""
+    taken: list[Any] = attrs.field(factory=list)
+    """What was answered of a Produce of which only the rest is sent again."""
     fetched: dict[Any, Fetched] | None = None
     began_ns: int = 0
     is_counted: bool = False
@@ -287,6 +298,7 @@ class SentConversation:
             if self._should_retry(call, new):
                 yield from self._before_retry(call, new)
                 continue
+            new = target.merged([*call.taken, new])
             yield from self._begin_epoch(call, new)
             found = [*self._compared(call, new)]
             if not (found and is_read(api) and self._sender.now_ns < self._settles_ns):
@@ -327,13 +339,18 @@ class SentConversation:
             if lacking:
                 yield from self._sender.learn_topics(lacking)
         self.substitution.translate(body, names)
+        if exchange.response is not None and answers(api) is Answers.LEADER:
+            refused = compared.failed(exchange.response, names, is_refused_for_now)
+            left_out = {(self.substitution.renaming.topic(each[0]), each[1]) for each in refused}
+            call.request = target.without(body, left_out)
+            call.left_out = set() if call.request is body else left_out
         least = 0
         if api == "Metadata" and not self._settings.create_topics:
             body.allow_auto_topic_creation, least = False, _METADATA_CREATES_NOTHING
             if not exchange.api_version and not body.topics:
                 body.topics = None  # all of them, as newer versions say it
         wanted = max(exchange.api_version or 0, least)
-        call.version = cluster.version(exchange.api_key or 0, wanted, body)
+        call.version = cluster.version(exchange.api_key or 0, wanted, call.request)
         if call.version != wanted:
             what = "version: the cluster knows {} to {}".format(*cluster.versions[exchange.api_key])
             self._differs(call, what, f"v{exchange.api_version}", f"sent as v{call.version}")
@@ -463,7 +480,8 @@ class SentConversation:
             if recorded.error_code != new.error_code:  # from v4 on members join twice
                 call.request.member_id = new.member_id
                 return True
-        if compared.is_to_be_sent_again(recorded, new, cluster.lacks, cluster.names):
+        then = set[int]() if call.left_out else compared.errors(recorded)
+        if compared.is_to_be_sent_again(then, new, cluster.lacks, cluster.names):
             why_again = call.api, frozenset(compared.errors(new))
             if self._sender.now_ns - call.began_ns < PASSES_NS:
                 return why_again not in self._given_up
@@ -496,12 +514,26 @@ class SentConversation:
 
     def _before_retry(self, call: _SentCall, new: Any) -> Steps:
         if call.fetched is None or compared.errors(new):
+            if call.exchange.api_key == _PRODUCE:
+                self._keep_rest(call, new)
             yield AGAIN_NS
             yield from self._learn_anew(call)
         else:
             if call.last_fetches:
                 yield AGAIN_NS
             self._advance_fetch(call)
+
+    def _keep_rest(self, call: _SentCall, new: Any) -> None:
+        """Have a Produce go on with what was not taken: the rest would be there twice."""
+        names = self._sender.cluster.names
+        name_topics(new, names)
+        failed = compared.failed(new, names, is_retriable)
+        rest = target.without(new, failed)
+        if rest is not new:
+            call.taken.append(rest)
+            call.request = target.without(
+                call.request, compared.failed(new, names, lambda code: not is_retriable(code))
+            )
 
     def _advance_fetch(self, call: _SentCall) -> None:
         """Have a Fetch go on behind what has come."""
@@ -542,6 +574,7 @@ class SentConversation:
         kind = exchange.api_key or 0, exchange.api_version or 0
         expected = _body(exchange.response_frame or b"", *kind)  # which was decoded before
         self.substitution.translate(expected, names)
+        expected = target.without(expected, call.left_out)
         name_topics(new, cluster.names)
         both = call.version, exchange.api_version or 0
         version = max(both) if type(new).__name__ in forms.LISTS else min(both)

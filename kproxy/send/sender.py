@@ -153,11 +153,16 @@ class Sender:
     # ---- inputs
 
     def wake(self, now_ns: int) -> None:
-        """Do what is due, and what has become possible."""
+        """Do what is due, and one thing that has become possible."""
         self.now_ns = now_ns
         self.timers.run(now_ns)
-        while self._soon:
+        if self._soon:
             self._soon.popleft()()
+
+    @property
+    def next_ns(self) -> int | None:
+        """When to wake it: at once, after each input, while something has become possible."""
+        return self.now_ns if self._soon else self.timers.next
 
     def opened(
         self, link: SendLink, address: Address, login: str, lifetime_ms: int, now_ns: int
@@ -180,7 +185,6 @@ class Sender:
         share_ns = int(lifetime_ms * 1_000_000 * _SESSION_SHARE)
         link.session_ends_ns = now_ns + share_ns if share_ns else 0
         self._flow(link)
-        self.wake(now_ns)
 
     def received(self, link: SendLink, data: bytearray, now_ns: int) -> None:
         """Take what has arrived; what is no whole frame stays in `data`."""
@@ -191,7 +195,6 @@ class Sender:
         except ProtocolError as error:
             self.fail(link, f"{_NOT_KAFKA}: {error}")
         self._flow(link)
-        self.wake(now_ns)
 
     def blocked(self, link: SendLink, now_ns: int) -> None:
         """The broker takes no more for now."""
@@ -199,16 +202,14 @@ class Sender:
 
     def drained(self, link: SendLink, now_ns: int) -> None:
         """The broker has taken all."""
-        link.blocked_ns = 0
+        self.now_ns, link.blocked_ns = now_ns, 0
         if link.on_flow:
             self.soon(link.on_flow)
-        self.wake(now_ns)
 
     def ended(self, link: SendLink, reason: str, now_ns: int) -> None:
         """A link has ended, or does not come about."""
         self.now_ns = now_ns
         self.close(link, reason)
-        self.wake(now_ns)
 
     # ---- steps
 
@@ -382,7 +383,7 @@ class Sender:
             question.written.done = question.answered.done = True
         else:
             link.unsent.append(question)
-            self._flow(link)
+            self.soon(partial(self._flow, link))  # by then it is later: what it takes to make it
         return question
 
     def _flow(self, link: SendLink) -> None:

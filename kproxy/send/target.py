@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -40,6 +40,8 @@ NEWEST = 1 << 15
 """Instead of a recorded version: the newest that both know."""
 _NAMED_BY_ID = frozenset(("ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch"))
 _GROUP, _TRANSACTION = 0, 1
+_LACKED = -1
+"""Instead of the leader of a partition that the cluster lacks."""
 
 
 class CannotBeSent(Exception):
@@ -156,25 +158,41 @@ class TargetCluster:
         place = _partitions(type(body))
         if place is None:
             return [(None, body)]
-        led: dict[int | None, list[tuple[Any, list[Any]]]] = {}
-        lacks_any = False
-        for topic in getattr(body, place[0]) or ():
-            name = own_topic_name(topic)
-            for each in getattr(topic, place[1]):
-                number = each if isinstance(each, int) else partition_of(each)
-                if self.lacks((name, number)):
-                    lacks_any = True
-                    continue
-                found = led.setdefault(self.leaders.get((name, number)), [])
-                if not found or found[-1][0] is not topic:
-                    found.append((topic, []))
-                found[-1][1].append(each)
-        if len(led) < 2 and not lacks_any:
+        led = _grouped(
+            body, place, lambda where: _LACKED if self.lacks(where) else self.leaders.get(where)
+        )
+        lacked = led.pop(_LACKED, None)
+        if len(led) < 2 and not lacked:
             return [(next(iter(led), None), body)]
         return [(node, _part(body, place, topics)) for node, topics in led.items()]
 
 
-def _part(body: Any, place: tuple[str, str], topics: list[tuple[Any, list[Any]]]) -> Any:
+_Topics = list[tuple[Any, list[Any]]]
+"""Topics of a request, each with partitions of it."""
+
+
+def without(body: Any, partitions: Collection[Where]) -> Any:
+    """Return a request, or a response, without these partitions; itself, if no other is left."""
+    place = _partitions(type(body))
+    parts = _grouped(body, place, partitions.__contains__) if partitions and place else {}
+    return _part(body, place, parts[False]) if place and len(parts) == 2 else body
+
+
+def _grouped(body: Any, place: tuple[str, str], key: Callable[[Where], Any]) -> dict[Any, _Topics]:
+    """Return the partitions in a body, grouped by what `key` says of each."""
+    groups: dict[Any, _Topics] = {}
+    for topic in getattr(body, place[0]) or ():
+        name = own_topic_name(topic)
+        for each in getattr(topic, place[1]):
+            number = each if isinstance(each, int) else partition_of(each)
+            found = groups.setdefault(key((name, number)), [])
+            if not found or found[-1][0] is not topic:
+                found.append((topic, []))
+            found[-1][1].append(each)
+    return groups
+
+
+def _part(body: Any, place: tuple[str, str], topics: _Topics) -> Any:
     part = copy.copy(body)
     chosen = [copy.copy(topic) for topic, _ in topics]
     for topic, (_, partitions) in zip(chosen, topics, strict=True):
@@ -186,18 +204,28 @@ def _part(body: Any, place: tuple[str, str], topics: list[tuple[Any, list[Any]]]
 def merged(bodies: Sequence[Any]) -> Any:
     """Return the responses to the parts of a request as one."""
     first, *others = bodies
+    topics, partitions = _partitions(type(first)) or ("", "")
     for name in type(first).__slots__:
         for other in others:
             if isinstance(getattr(other, name), list):
                 setattr(first, name, [*(getattr(first, name) or ()), *getattr(other, name)])
             elif name == "error_code":
                 first.error_code = first.error_code or other.error_code
+    if others and topics:
+        by_name: dict[Any, list[Any]] = {}
+        for each in getattr(first, topics):
+            key = own_topic_name(each), getattr(each, "topic_id", None)
+            by_name.setdefault(key, []).append(each)
+        for same, *more in by_name.values():
+            parts = (part for each in (same, *more) for part in getattr(each, partitions))
+            setattr(same, partitions, [*parts])
+        setattr(first, topics, [same[0] for same in by_name.values()])
     return first
 
 
 @functools.cache
 def _partitions(body: type) -> tuple[str, str] | None:
-    """Return the field of a request with its topics, and that of these with their partitions."""
+    """Return the field of a body with its topics, and that of these with their partitions."""
     for place in select(schema.named(body.__name__), PREDICATES[PARTITION]).places:
         if len(place.fields) >= 2 and place.fields[0].is_array and place.fields[1].is_array:
             if place.fields[0].name != "forgotten_topics_data":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,13 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy import recording
 from kproxy.wire.protocol import (
     Response,
     api_key,
     codec,
+    codes,
     decode_request,
     encode_response,
     messages,
@@ -28,8 +30,12 @@ from tests.bed.answering import answering
 from tests.bed.certificates import Certificates
 from tests.bed.clients.job import KEPT
 from tests.bed.proxies import KPROXY
+from tests.exchange.batches import batch
+from tests.exchange.bodies import produce_request, produce_response
+from tests.exchange.making import MS, START_NS, request, response
 from tests.integration.conftest import Record
 from tests.integration.test_replay import mark
+from tests.recording import making
 from tests.versions import ALL, some
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -194,13 +200,46 @@ def test_what_changes_the_cluster_is_not_sent_and_its_own_cluster_gets_nothing(
     assert not [row for row in rows(done.stdout) if row[0] in ("Produce", "Fetch", "JoinGroup")]
 
 
+@pytest.mark.broker
+def test_what_was_refused_in_part_is_in_the_topic_once(
+    kafka_431: kafka.Kafka, prefix: str, tmp_path: Path
+) -> None:
+    """The leader of one of two partitions was another: the client came again with that."""
+    told = messages.MetadataResponse
+    numbers = range(2)
+    parts = [told.MetadataResponsePartition(partition_index=each) for each in numbers]
+    topic = told.MetadataResponseTopic(name=prefix, partitions=parts)
+    named = messages.MetadataRequest.MetadataRequestTopic(name=prefix)
+    asked_of = messages.MetadataRequest(topics=[named])
+    refused = produce_response({0: -1, 1: 0}, topic=prefix)
+    refused.responses[0].partition_responses[0].error_code = codes.NOT_LEADER_OR_FOLLOWER
+    pairs = [
+        ("Metadata", asked_of, told(topics=[topic])),
+        ("Produce", produce_request({0: batch(2), 1: batch(3)}, prefix), refused),
+        ("Produce", produce_request({0: batch(2)}, prefix), produce_response({0: 0}, topic=prefix)),
+    ]
+    frames = []
+    for number, (api, asked, answered) in enumerate(pairs, 1):
+        frame = request(api, 8, asked, number)
+        frame.received_ns = frame.sent_ns = START_NS + number * MS
+        frames += [frame, response(frame, answered)]
+    done = send(making.write(tmp_path / "a.mcap", [frames]), kafka_431.address, "--create-topics")
+    assert done.stdout.endswith("no differences\n")
+    consumer = Consumer({"bootstrap.servers": kafka_431.address, "group.id": prefix})
+    ends = [consumer.get_watermark_offsets(TopicPartition(prefix, each)) for each in numbers]
+    assert ends == [(0, 2), (0, 3)]
+    consumer.close()
+
+
 def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path: Path) -> None:
     with replays.running(DEMO, tmp_path) as replay:
         own = send(DEMO, replay.bootstrap, code=2)
         assert "this is the cluster of the recording" in own.stderr and not own.stdout
         done = send(DEMO, replay.bootstrap, "--same-cluster", "--record", str(tmp_path / "n.mcap"))
         assert done.stdout.endswith("no differences\n")
-        assert done.stderr.endswith(f"next: kproxy diff {DEMO} {tmp_path / 'n.mcap'}\n")
+        proposed = shlex.split(done.stderr.splitlines()[-1].partition("next: kproxy ")[2])
+        assert proposed[:3] == ["diff", str(DEMO), str(tmp_path / "n.mcap")]
+        subprocess.run([KPROXY, *proposed], check=True)  # which finds no difference
         assert [each.api for each in recording.read(tmp_path / "n.mcap", "api:Produce")]
         asked = [
             [

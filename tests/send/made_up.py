@@ -23,7 +23,7 @@ answers another request."""
 
 
 class MadeUp:
-    """Brokers, all of which know each version; topics have a partition each, led by the first."""
+    """Brokers, all of which know each version; topics are led by the first."""
 
     def __init__(self, answer: Answer, nodes: Iterable[int] = (1,), lifetime_ms: int = 0) -> None:
         self.sender = Sender([("broker1", 1)])
@@ -39,6 +39,8 @@ class MadeUp:
         self.refusing: set[int] = set()
         self.leader = 0
         """What Metadata says; 0: the first that is there."""
+        self.partitions = 1
+        """That topics have."""
         self.delay_ns: Callable[[], int] = lambda: MS
         self._answer, self._lifetime_ms = answer, lifetime_ms
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
@@ -55,7 +57,7 @@ class MadeUp:
                 self._carry_out(*each)
             if all(copy.is_done for copy in copies):
                 return
-            at_ns = sender.timers.next
+            at_ns = sender.next_ns
             if self._events and (at_ns is None or self._events[0][0] <= at_ns):
                 now_ns, _, event = heapq.heappop(self._events)
                 event(max(now_ns, sender.now_ns))
@@ -134,8 +136,9 @@ class MadeUp:
                 name=each.name,
                 partitions=[
                     kind.MetadataResponsePartition(
-                        partition_index=0, leader_id=self.leader or first
+                        partition_index=number, leader_id=self.leader or first
                     )
+                    for number in range(self.partitions)
                 ],
             )
             for each in body.topics or ()

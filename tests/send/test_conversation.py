@@ -217,3 +217,58 @@ def test_a_login_that_ends_is_done_again_when_nothing_is_under_way() -> None:
     done = [what for what, link, _ in made_up.log if link.is_recorded]
     assert done.count(Do.LOG_IN) >= 2 and made_up.sender.sent.answered == 6
     assert Do.OPEN not in done[1:]
+
+
+@given(st.data())
+def test_what_a_cluster_refuses_of_a_produce_is_written_once(data) -> None:
+    """In the recording and here: the client came again with what was refused, and only with it."""
+    partitions = data.draw(st.sets(st.integers(0, 3), min_size=1))
+    refusals = st.sampled_from([codes.NOT_LEADER_OR_FOLLOWER, codes.UNKNOWN_TOPIC_OR_PARTITION])
+    drawn = st.dictionaries(st.sampled_from(sorted(partitions)), refusals)
+    recorded, *here = data.draw(st.lists(drawn, min_size=1, max_size=4))
+
+    def answered(asked: Any, refused: dict[int, int]) -> Any:
+        (topic,) = asked.topic_data
+        found = produce_response({each.index: 7 for each in topic.partition_data})
+        for each in found.responses[0].partition_responses:
+            each.error_code = refused.get(each.index, 0)
+            if each.error_code:
+                each.base_offset = -1
+        return found
+
+    frames = []
+    for number, (wanted, refused) in enumerate([(partitions, recorded), ({*recorded}, {})], 1):
+        if wanted:
+            body = produce_request({each: batch(1) for each in sorted(wanted)})
+            asked = request("Produce", 8, body, number)
+            asked.received_ns = asked.sent_ns = START_NS + number * 500 * MS
+            frames += [asked, response(asked, answered(body, refused))]
+    written: list[int] = []
+
+    def answer(body: Any) -> Any:
+        found = answered(body, here.pop(0) if here else {})
+        written.extend(
+            each.index for each in found.responses[0].partition_responses if not each.error_code
+        )
+        return found
+
+    made_up = MadeUp(answer)
+    made_up.partitions = 4
+    made_up.send(frames)
+    assert sorted(written) == sorted(partitions)
+    assert not made_up.sender.sent.differences
+
+
+def test_a_request_is_written_before_the_next_one_is_made() -> None:
+    """Else the time that it takes to make them would be in their latencies."""
+    frames = conversation([(1, 0, 5), (1, 10, 40), (1, 10, 40), (1, 10, 40)])
+    made_up = MadeUp(lambda body: messages.FindCoordinatorResponse())
+    wake, writes = made_up.sender.wake, [0]
+
+    def woken(now_ns: int) -> None:
+        wake(now_ns)
+        writes.append([what for what, *_ in made_up.sender.outputs].count(Do.WRITE))
+
+    made_up.sender.wake = woken
+    made_up.send(frames)
+    assert max(writes) == 1 and len(made_up.asked) == 4
