@@ -179,9 +179,11 @@ def _count(
     served_us, proxy_us, queued_us = took.served_us, took.proxy_us, took.queued_us
     for tally in tallies:
         tally.count += 1
-        tally.errors += failed and not routine
-        tally.routine += routine
-        tally.waited += took.waiting_us > 0
+        if failed:
+            tally.errors += not routine
+            tally.routine += routine
+        if took.waiting_us > 0:
+            tally.waited += 1
         if queued_us > 0:
             tally.queued += 1
             tally.queued_us += queued_us

@@ -655,7 +655,11 @@ def frame_bytes_in(files: Sequence[RecordingFile], place: int) -> bytes | None:
 
     Raises: RecordingError.
     """
-    return _look_in(files, RecordingFile.frame_bytes, place) if place > 0 else None
+    if place <= 0:
+        return None
+    pieces = files[-1]._pieces.get(place >> 32) if files else None  # as most: not to be looked for
+    found = None if pieces is None else pieces.frame_bytes(place)
+    return _look_in(files, RecordingFile.frame_bytes, place) if found is None else found
 
 
 _Place = TypeVar("_Place")

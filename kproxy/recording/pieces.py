@@ -143,6 +143,9 @@ class Pieces:
         start += PIECE.size + extras
         if flags & (TRUNCATED | RAW_SASL):
             return None if nth else bytes(self.records[start:end])
+        body = start + 4
+        if not nth and body <= end == body + _SIZE.unpack_from(self.records, start)[0]:
+            return bytes(self.records[start:end])  # as most: a frame by itself
         starts = self._frames(piece, start, end)
         if nth + 1 >= len(starts):
             return None

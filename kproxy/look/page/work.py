@@ -147,9 +147,10 @@ class Searches:
         return min(0.99, found.read_bytes / max(1, self.size_bytes()))
 
     def _is_searching(self) -> bool:
-        """Return whether somebody waits for a search."""
+        """Return whether somebody waits for a search: one that was up to date shows what there is,
+        however much is written now."""
         asked = [each.found for each in [*self._by_filter.values()] if _is_asked(each)]
-        return any(found.is_behind for found in asked)
+        return any(found.is_behind and not found.grows for found in asked)
 
     def _gives_way(self, search: Search[Any]) -> bool:
         """Return whether somebody waits for a search that was asked for later than this one."""

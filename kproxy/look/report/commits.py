@@ -115,8 +115,9 @@ class CommittedOffsets:
                     self._delete((row.group, row.topic, row.partition), when)
                 case Appended() | Read() | Bound() if (end := row.log_end) is not None:
                     where = row.where.topic, row.where.partition
-                    before = self.log_ends.get(where, [])
-                    self.log_ends[where] = _falling([*before, (when, end)])
+                    ends = self.log_ends.get(where, [])
+                    grew = len(ends) == 1 and ends[0][0] <= when and ends[0][1] <= end
+                    self.log_ends[where] = [(when, end)] if grew else _falling([*ends, (when, end)])
                     for first, last in row.markers if isinstance(row, Read) else ():
                         marker = when, first, last + 1
                         self.markers[where] = _last_markers(self.markers.get(where, marker), marker)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import os
 import random
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from kproxy import recording
 from kproxy.cli import main
 from kproxy.look.page import findings as page_findings
+from kproxy.look.page import found as page_found
 from kproxy.look.page.findings import GrowingFindings
+from kproxy.look.page.work import Searches
 from kproxy.recording.files import lock
 from kproxy.recording.paths import info
 from tests.bed import needs
@@ -120,3 +124,27 @@ def test_findings_that_grew_are_those_of_the_finished_recording(
     assert found.done and count == sum(1 for _ in recording.read(folder))
     assert seen == sorted(seen) and 0 < seen[-1] <= count and len({*seen}) > 2, seen
     assert told(made) == why(*(folder / part.name for part in parts))
+
+
+async def test_findings_rest_for_a_search_until_it_has_shown_all_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traffic that never stops does not keep them behind, however much the list lags, too."""
+    monkeypatch.setattr(page_found, "BEHIND_SECONDS", -1.0)  # whatever is read: there is more
+    data, path = parts_of("hang", tmp_path)[0].read_bytes(), tmp_path / "grows.mcap"
+    with contextlib.ExitStack() as stack:
+        file = os.open(path, os.O_RDWR | os.O_CREAT)
+        stack.callback(os.close, file)
+        assert lock(file) and os.write(file, data[: len(data) // 2])
+        async with trio.open_nursery() as nursery:
+            searches = Searches([path], nursery, print)
+            rests = searches.findings().found.is_busy
+            listed = searches.find("").found
+            assert rests()
+            with trio.fail_after(10):
+                while not listed.grows:
+                    await trio.sleep(0.01)
+            assert listed.is_behind and not rests()
+            searches.find("is:error")
+            assert rests()
+            nursery.cancel_scope.cancel()
