@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
@@ -54,7 +55,7 @@ class Running:
 
     pump: Pump
     recorder: Recorder
-    bootstrap: Sequence[trio.SocketListener]
+    bootstrap: Sequence[socket.socket]
     log: Callable[[str], None]
     signals: AsyncIterator[int] | None
     """The signals that end it: `ending_signals`."""

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -245,7 +246,7 @@ def _reloading(
     )  # fmt: skip
 
 
-def _address(options: Options, bootstrap: Sequence[trio.SocketListener]) -> str:
+def _address(options: Options, bootstrap: Sequence[socket.socket]) -> str:
     """Return the address that clients are given."""
     host = options.settings.advertised_host or reachable(options.listen_host)
     return listening_at(host, bootstrap)
@@ -254,7 +255,7 @@ def _address(options: Options, bootstrap: Sequence[trio.SocketListener]) -> str:
 async def _operator_addresses(
     options: Options,
     interface: listeners.Interface,
-    bootstrap: Sequence[trio.SocketListener],
+    bootstrap: Sequence[socket.socket],
     log: Callable[[str], None],
 ) -> OperatorAddresses:
     """Open the operator's addresses, once it is clear that kproxy may listen where it does."""

@@ -60,6 +60,6 @@ async def pumped(
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             await nursery.start(pump.serve, ours)
-            yield Pumped(pump, ours[0].socket.getsockname()[1], logs, entries)
+            yield Pumped(pump, ours[0].getsockname()[1], logs, entries)
             nursery.cancel_scope.cancel()
     await recorder.finish()
