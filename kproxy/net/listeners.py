@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import ipaddress
 import socket
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -136,6 +137,7 @@ class Listening:
 _IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+@functools.lru_cache
 def _ip(host: str) -> _IP:
     ip = ipaddress.ip_address(host.partition("%")[0])
     return getattr(ip, "ipv4_mapped", None) or ip

@@ -136,16 +136,17 @@ class Pump:
     async def serve(
         self,
         listeners: Sequence[socket.socket],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
-        """Accept and pump until cancelled, or until `drain` has ended it."""
+        """Accept and pump until cancelled, or until `drain` has ended it; call `begin` when actions
+        can be performed."""
         try:
             async with trio.open_nursery() as self._nursery:
                 self.acceptor.begin(listeners)
                 self._nursery.start_soon(self.acceptor.run)
                 self._nursery.start_soon(self._turns.run, self._wait_for_room)
                 self._nursery.start_soon(self._alarm.run)
-                task_status.started()
+                begin()
                 await trio.sleep_forever()
         finally:
             self.acceptor.stop()

@@ -103,15 +103,20 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
     pump, recorder = running.pump, running.recorder
     reload = None if _has_terminal() else running.reload
     completing = trio.CancelScope(shield=True)
+
+    def begin() -> None:
+        ready()
+        notify("READY=1")
+
     async with trio.open_nursery() as ending:
         try:
             async with trio.open_nursery() as nursery:
 
-                async def until_done(part: Callable[..., Any], *args: Any, **named: Any) -> None:
-                    await part(*args, **named)
+                async def until_done(part: Callable[..., Any], *args: Any) -> None:
+                    await part(*args)
                     nursery.cancel_scope.cancel()
 
-                await nursery.start(until_done, pump.serve, running.bootstrap)
+                nursery.start_soon(until_done, pump.serve, running.bootstrap, begin)
                 end_now = nursery.cancel_scope.cancel
                 if running.signals is not None:
                     by = running.signals, reload, completing, end_now
@@ -123,9 +128,8 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
                 nursery.start_soon(until_done, recorder.run)
                 for task in running.tasks:
                     nursery.start_soon(task)
-                nursery.start_soon(watchdog)
-                ready()
-                notify("READY=1")
+                if watched := watchdog():
+                    nursery.start_soon(watched)
         finally:
             _allow(completing, running.drain_seconds + _COMPLETE_SECONDS)
             if running.schemas is not None and await running.schemas.finish():

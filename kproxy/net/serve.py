@@ -201,7 +201,9 @@ async def serve(
             lingers=options.observer is None,
         )  # fmt: skip
         schemas = _schemas(options, cluster, recorder, clock, log)
-        tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
+        tasks: list[Task] = list(secure.tasks)
+        if options.record_path or not options.observer:  # others are over in seconds
+            tasks.append(partial(_watch_time, options, clock, recorder, log))
         tasks += _retaining(options, retention, recorder, clock, log)
         operated = Operated(
             pump=pump,
@@ -425,7 +427,7 @@ async def _watch_time(
             asleep = ", or the machine slept" if step_ns > 0 else ""
             log(warning(f"the system's clock was set {by}{asleep}: later times follow it"))
 
-    noted = recorder.note if options.record_path and not options.observer else _ignore
+    noted = _ignore if options.observer or not options.record_path else recorder.note
     await stalls.watch(clock, noted, note_step)
 
 
