@@ -144,10 +144,9 @@ class Pump:
             async with trio.open_nursery() as self._nursery:
                 self.acceptor.begin(listeners)
                 self._nursery.start_soon(self.acceptor.run)
-                self._nursery.start_soon(self._turns.run, self._wait_for_room)
                 self._nursery.start_soon(self._alarm.run)
                 begin()
-                await trio.sleep_forever()
+                await self._turns.run(self._wait_for_room)
         finally:
             self.acceptor.stop()
             self._can_linger = False

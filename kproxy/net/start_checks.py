@@ -60,6 +60,8 @@ async def check_loops(
     log: Callable[[str], None],
 ) -> None:
     """Refuse bootstrap addresses that all lead to kproxy itself; log single ones."""
+    if not bootstrap:
+        return
     ours = Listening()
     ours.add(listening)
     loops = [address for address in bootstrap if await leads_to_ourselves(address, ours)]
