@@ -406,7 +406,7 @@ def _beside(child: Child, options: Options, console: Console) -> tuple[RunSummar
     async def main(started: Callable[[str], None], stop: trio.Event) -> None:
         summaries.append(await serve(options, started, console.log, stop=stop))
 
-    host = Host(main, "kproxy")
+    host = Host(main)
     with held_signals() as signals:
         bootstrap = host.start()
         try:

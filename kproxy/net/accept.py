@@ -6,16 +6,20 @@
        │                     └ no: closed at once
        └ refuse ─▶ the system refuses clients, until listen
 
-A lasting problem (no room, no descriptors) is logged once, not again for each client.
+One task waits for all listeners. A lasting problem (no room, no descriptors) is logged once, not
+again for each client.
 
-Resource handling: `Acceptor.run` owns the listeners, also those that refuse, and has closed them
-when it returns or is cancelled.
+Resource handling: `Acceptor` owns the listeners from `begin` on, also those that refuse, and has
+closed them when `stop` returns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import selectors
+import socket
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
@@ -40,10 +44,9 @@ class _NodeListener:
     """The listener of a node, at each address of the host."""
 
     places: list[tuple[str, int]]
-    sockets: list[trio.socket.SocketType]
+    sockets: list[socket.socket]
     """One socket for each place; none if the port was lost while it refused."""
-    accepting: list[trio.CancelScope]
-    """The scopes of the tasks that accept; none if it refuses."""
+    refuses: bool = False
 
 
 class Acceptor:
@@ -68,33 +71,38 @@ class Acceptor:
         """The number of clients that were closed because there were too many."""
         self.listening = Listening()
         """The addresses at which clients can connect."""
-        self._nursery: trio.Nursery | None = None
+        self._watched = selectors.DefaultSelector()
+        """The sockets that listen, with their nodes."""
+        self._stopped = False
         self._nodes: dict[int, _NodeListener] = {}
         self._logged: set[str] = set()
         """The problems that were logged, and are not logged again while they last."""
 
-    async def run(
-        self,
-        listeners: list[trio.SocketListener],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Accept clients at these listeners, and at those that `listen` opens, until stopped."""
-        try:
-            async with trio.open_nursery() as self._nursery:
-                self.listening.add(listeners)
-                self._accept_from(listeners, None)
-                task_status.started()
-                await trio.sleep_forever()
-        finally:
-            for listener in listeners:
-                listener.socket.close()
-            for node in self._nodes.values():
-                _close(node)
+    def begin(self, bootstrap: Sequence[socket.socket]) -> None:
+        """Own the bootstrap listener; its clients are accepted as soon as `run` runs."""
+        self.listening.add(bootstrap)
+        self._watch(bootstrap, None)
+
+    async def run(self) -> None:
+        """Accept clients at the listeners that are open, and at those that `listen` opens, until
+        stopped."""
+        with contextlib.suppress(trio.ClosedResourceError):  # by `stop`
+            while not self._stopped:
+                await trio.lowlevel.wait_readable(self._watched.fileno())
+                for key, _ in self._watched.select(0):
+                    await self._accept(*key.data)
 
     def stop(self) -> None:
-        """Accept no more."""
-        if self._nursery:
-            self._nursery.cancel_scope.cancel()
+        """Accept no more: close all listeners."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for key in self._watched.get_map().values():
+            key.data[0].close()
+        for node in self._nodes.values():
+            _close(node)
+        trio.lowlevel.notify_closing(self._watched.fileno())
+        self._watched.close()
 
     @property
     def connections_max(self) -> int:
@@ -128,17 +136,17 @@ class Acceptor:
                 return self.listen(node_id, 0)
             return str(error)
         places = self.listening.add(listeners)
-        accepting = self._accept_from(listeners, node_id)
-        self._nodes[node_id] = _NodeListener(places, [each.socket for each in listeners], accepting)
+        self._watch(listeners, node_id)
+        self._nodes[node_id] = _NodeListener(places, listeners)
         return places[0]
 
     def refuse(self, node_id: int) -> None:
         """Refuse clients at the listener of a node, whose port stays ours; accepted connections
         stay."""
         node = self._nodes.get(node_id)
-        if self._stopped or node is None or not node.accepting:
+        if self._stopped or node is None or node.refuses:
             return
-        _cancel(node)
+        self._unwatch(node)
         try:
             for index, sock in enumerate(node.sockets):
                 node.sockets[index] = refuse(sock)
@@ -149,61 +157,45 @@ class Acceptor:
         """Close the listener of a node; accepted connections stay."""
         node = self._nodes.pop(node_id)
         self.listening.remove(node.places)
+        self._unwatch(node)
         _close(node)
-        _cancel(node)
-
-    @property
-    def _stopped(self) -> bool:
-        assert self._nursery is not None, "run comes first"
-        return self._nursery.cancel_scope.cancel_called
 
     def _listen_again(self, node_id: int, node: _NodeListener) -> tuple[str, int] | str:
         try:
-            if node.sockets:
-                listeners = [listen_again(sock) for sock in node.sockets]
-            else:
-                listeners = self._interface.open(node.places[0][1])
+            for sock in node.sockets:
+                listen_again(sock)
+            node.sockets = node.sockets or self._interface.open(node.places[0][1])
         except (OSError, ListenError) as error:
             _close(node)
             text = f"node {node_id} answers, but cannot be listened for: {error}"
             self._log_once(f"node {node_id}", f"{text}; kproxy keeps trying")
             return text
         self._logged.discard(f"node {node_id}")
-        node.sockets = [each.socket for each in listeners]
-        node.accepting = self._accept_from(listeners, node_id)
+        self._watch(node.sockets, node_id)
+        node.refuses = False
         return node.places[0]
 
-    def _accept_from(
-        self, listeners: list[trio.SocketListener], node_id: int | None
-    ) -> list[trio.CancelScope]:
-        assert self._nursery is not None, "run comes first"
-        scopes = [trio.CancelScope() for _ in listeners]
-        for listener, scope in zip(listeners, scopes, strict=True):
-            self._nursery.start_soon(self._accept_within, scope, listener, node_id)
-        return scopes
+    def _watch(self, sockets: Sequence[socket.socket], node_id: int | None) -> None:
+        for sock in sockets:
+            self._watched.register(sock, selectors.EVENT_READ, (sock, node_id))
 
-    async def _accept_within(
-        self, scope: trio.CancelScope, listener: trio.SocketListener, node_id: int | None
-    ) -> None:
-        with scope:
-            await self._accept(scope, listener, node_id)
+    def _unwatch(self, node: _NodeListener) -> None:
+        if not (node.refuses or self._stopped):
+            node.refuses = True
+            for sock in node.sockets:
+                self._watched.unregister(sock)
 
-    async def _accept(
-        self, scope: trio.CancelScope, listener: trio.SocketListener, node_id: int | None
-    ) -> None:
-        while True:
-            try:
-                stream = await listener.accept()
-            except OSError as error:
-                if scope.cancel_called:  # it refuses now
-                    return
-                why = os.strerror(error.errno or 0).lower()
+    async def _accept(self, listener: socket.socket, node_id: int | None) -> None:
+        """Accept one client, if there is still one."""
+        try:
+            sock, _ = listener.accept()
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                why = os.strerror(error.errno).lower()
                 self._log_once("accept", f"clients must wait to be accepted: {why}")
                 await trio.sleep(_ACCEPT_AGAIN_SECONDS)
-            except trio.ClosedResourceError:
-                return
-            else:
-                self._admit(stream, node_id)
+        else:
+            self._admit(trio.SocketStream(trio.socket.from_stdlib_socket(sock)), node_id)
 
     def _admit(self, stream: trio.SocketStream, node_id: int | None) -> None:
         connections_open, connections_max = self._connections_open(), self.connections_max
@@ -222,12 +214,6 @@ class Acceptor:
         if problem not in self._logged:
             self._logged.add(problem)
             self._log(warning(text))
-
-
-def _cancel(node: _NodeListener) -> None:
-    for scope in node.accepting:
-        scope.cancel()
-    node.accepting = []
 
 
 def _close(node: _NodeListener) -> None:

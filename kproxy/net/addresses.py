@@ -5,11 +5,8 @@ HOST:PORT[,…] ─▶ host and port … ─▶ HOST:PORT
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import trio
 
 
 def address_text(host: str, port: int) -> str:
@@ -22,6 +19,6 @@ def reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
 
 
-def listening_at(host: str, listening: Sequence[trio.SocketListener]) -> str:
+def listening_at(host: str, listening: Sequence[socket.socket]) -> str:
     """Return HOST:PORT of listeners, as people write it."""
-    return address_text(host, listening[0].socket.getsockname()[1])
+    return address_text(host, listening[0].getsockname()[1])

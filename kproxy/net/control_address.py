@@ -12,6 +12,7 @@ token; --health serves nothing that needs one. HTTP is imported only where there
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ class ControlAddress:
     """Only this machine can reach it."""
     token: str | None
     """The token that a request must carry; None: it needs none."""
-    listening: Sequence[trio.SocketListener]
+    listening: Sequence[socket.socket]
 
 
 @attrs.frozen(eq=False)
@@ -51,7 +52,7 @@ class OperatorAddresses:
     health: ControlAddress | None
 
     @property
-    def listening(self) -> Sequence[trio.SocketListener]:
+    def listening(self) -> Sequence[socket.socket]:
         """The open listeners of both."""
         return [each for at in (self.control, self.health) if at for each in at.listening]
 
@@ -110,7 +111,7 @@ def control_servers(
     if health := at.health:
         log(f"health: http://{listening_at(reachable(health.host), health.listening)}/readyz")
         server = ControlServer(Health(operated).routes(), health.host, None, log)
-        tasks.append(partial(server.serve, health.listening))
+        tasks.append(partial(server.serve, listeners.for_trio(health.listening)))
     return tasks
 
 
@@ -129,7 +130,7 @@ def _control_server(
     def on_next(path: str) -> None:
         log(f"page, for another browser: http://{here}{path}")
 
-    access = BrowserAccess(at.listening[0].socket.getsockname()[1], on_next)
+    access = BrowserAccess(at.listening[0].getsockname()[1], on_next)
     log(f"metrics: http://{here}/metrics{', for who sends the token' if at.token else ''}")
     log(f"page: http://{here}{access.path}")
     page = PageProcess(lambda: operated.shown)
@@ -142,8 +143,8 @@ def _control_server(
 
 
 async def _serve(
-    server: ControlServer, listening: Sequence[trio.SocketListener], page: PageProcess
+    server: ControlServer, listening: Sequence[socket.socket], page: PageProcess
 ) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(page.run)
-        nursery.start_soon(server.serve, listening)
+        nursery.start_soon(server.serve, listeners.for_trio(listening))

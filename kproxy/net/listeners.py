@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import ipaddress
 import socket
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -51,7 +52,7 @@ class Interface:
         """True if only this machine can reach it."""
         return all(ipaddress.ip_address(address[0]).is_loopback for _, address in self.addresses)
 
-    def open(self, port: int) -> list[trio.SocketListener]:
+    def open(self, port: int) -> list[socket.socket]:
         """Listen at `port` (0: any, the same for all addresses) without waiting for anything.
 
         Raises:
@@ -73,18 +74,23 @@ class Interface:
                 why = error.strerror or str(error)
             text = f"cannot listen on {self.host}:{port}: {why}"
             raise ListenError(text, error.errno) from error
-        return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
+        return sockets
 
 
 @contextlib.contextmanager
-def closed_on_failure(opened: Iterable[trio.SocketListener]) -> Iterator[None]:
+def closed_on_failure(opened: Iterable[socket.socket]) -> Iterator[None]:
     """Close listeners if the block fails; behind it their server owns them."""
     try:
         yield
     except BaseException:
-        for listener in opened:
-            listener.socket.close()
+        for sock in opened:
+            sock.close()
         raise
+
+
+def for_trio(opened: Iterable[socket.socket]) -> list[trio.SocketListener]:
+    """Return listeners, as a server of trio takes them over."""
+    return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in opened]
 
 
 @attrs.define(eq=False)
@@ -94,9 +100,9 @@ class Listening:
     _hosts: dict[int, list[_IP]] = attrs.field(factory=dict)
     """port → the addresses that listeners are bound to."""
 
-    def add(self, listeners: Sequence[trio.SocketListener]) -> list[tuple[str, int]]:
+    def add(self, listeners: Sequence[socket.socket]) -> list[tuple[str, int]]:
         """Add open listeners; return their addresses."""
-        places = [listener.socket.getsockname()[:2] for listener in listeners]
+        places = [listener.getsockname()[:2] for listener in listeners]
         for host, port in places:
             self._hosts.setdefault(port, []).append(_ip(host))
         return places
@@ -131,6 +137,7 @@ class Listening:
 _IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+@functools.lru_cache
 def _ip(host: str) -> _IP:
     ip = ipaddress.ip_address(host.partition("%")[0])
     return getattr(ip, "ipv4_mapped", None) or ip
@@ -149,7 +156,7 @@ def _is_local(ip: _IP) -> bool:
     return True
 
 
-def refuse(sock: trio.socket.SocketType) -> trio.socket.SocketType:
+def refuse(sock: socket.socket) -> socket.socket:
     """Have connections to a listening socket refused; return the socket that keeps its port.
 
     On Linux that is the same one, and the port is never free. On systems where a socket cannot stop
@@ -166,12 +173,12 @@ def refuse(sock: trio.socket.SocketType) -> trio.socket.SocketType:
     if not listens and sock.getsockname() == address:
         return sock
     sock.close()
-    other = trio.socket.from_stdlib_socket(_bound(family, address))
+    other = _bound(family, address)
     _share(other, False)
     return other
 
 
-def listen_again(sock: trio.socket.SocketType) -> trio.SocketListener:
+def listen_again(sock: socket.socket) -> None:
     """Listen with a socket that refuses.
 
     Raises:
@@ -179,10 +186,9 @@ def listen_again(sock: trio.socket.SocketType) -> trio.SocketListener:
     """
     _share(sock, True)  # with the connections that it accepted before
     sock.listen(_BACKLOG)
-    return trio.SocketListener(sock)
 
 
-def _share(sock: trio.socket.SocketType, shared: bool) -> None:
+def _share(sock: socket.socket, shared: bool) -> None:
     """Allow or forbid others to bind to the port of a socket that does not listen."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shared)
 

@@ -24,6 +24,7 @@ connection is only logged.
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -134,18 +135,20 @@ class Pump:
 
     async def serve(
         self,
-        listeners: Sequence[trio.SocketListener],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        listeners: Sequence[socket.socket],
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
-        """Accept and pump until cancelled, or until `drain` has ended it."""
+        """Accept and pump until cancelled, or until `drain` has ended it; call `begin` when actions
+        can be performed."""
         try:
             async with trio.open_nursery() as self._nursery:
-                await self._nursery.start(self.acceptor.run, listeners)
-                self._nursery.start_soon(self._turns.run, self._wait_for_room)
+                self.acceptor.begin(listeners)
+                self._nursery.start_soon(self.acceptor.run)
                 self._nursery.start_soon(self._alarm.run)
-                task_status.started()
-                await trio.sleep_forever()
+                begin()
+                await self._turns.run(self._wait_for_room)
         finally:
+            self.acceptor.stop()
             self._can_linger = False
             # Also when cancelled: pending requests are recorded as never answered.
             self._attempt("stopping", lambda: self._machine.stop(self._clock()))

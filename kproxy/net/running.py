@@ -20,9 +20,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
 
 import attrs
 import trio
@@ -54,7 +54,7 @@ class Running:
 
     pump: Pump
     recorder: Recorder
-    bootstrap: Sequence[trio.SocketListener]
+    bootstrap: Sequence[socket.socket]
     log: Callable[[str], None]
     signals: AsyncIterator[int] | None
     """The signals that end it: `ending_signals`."""
@@ -100,31 +100,31 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
     """Run until a signal, until `stop` is set, or until the recorder fails; call `ready` when the
     pump accepts. Return whether the recording could be completed in time."""
     pump, recorder = running.pump, running.recorder
-    reload = None if _has_terminal() else running.reload
     completing = trio.CancelScope(shield=True)
+
+    def begin() -> None:
+        ready()
+        notify("READY=1")
+
     async with trio.open_nursery() as ending:
         try:
             async with trio.open_nursery() as nursery:
-
-                async def until_done(part: Callable[..., Any], *args: Any, **named: Any) -> None:
-                    await part(*args, **named)
-                    nursery.cancel_scope.cancel()
-
-                await nursery.start(until_done, pump.serve, running.bootstrap)
                 end_now = nursery.cancel_scope.cancel
                 if running.signals is not None:
+                    reload = None if _has_terminal() else running.reload
                     by = running.signals, reload, completing, end_now
                     ending.start_soon(_end_at_signals, running, *by)
                 if running.stop is not None:
                     ending.start_soon(_end_at_stop, running, running.stop, completing)
                 if running.schemas is not None:
                     ending.start_soon(running.schemas.run)
-                nursery.start_soon(until_done, recorder.run)
+                nursery.start_soon(_run_recorder, recorder, end_now)
                 for task in running.tasks:
                     nursery.start_soon(task)
-                nursery.start_soon(watchdog)
-                ready()
-                notify("READY=1")
+                if watched := watchdog():
+                    nursery.start_soon(watched)
+                await pump.serve(running.bootstrap, begin)
+                end_now()
         finally:
             _allow(completing, running.drain_seconds + _COMPLETE_SECONDS)
             if running.schemas is not None and await running.schemas.finish():
@@ -134,6 +134,11 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
                 await recorder.finish()
             ending.cancel_scope.cancel()
     return not completing.cancelled_caught
+
+
+async def _run_recorder(recorder: Recorder, end_now: Callable[[], None]) -> None:
+    await recorder.run()
+    end_now()
 
 
 async def _end_at_signals(

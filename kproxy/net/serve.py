@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -200,7 +201,9 @@ async def serve(
             lingers=options.observer is None,
         )  # fmt: skip
         schemas = _schemas(options, cluster, recorder, clock, log)
-        tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
+        tasks: list[Task] = list(secure.tasks)
+        if options.record_path or not options.observer:  # others are over in seconds
+            tasks.append(partial(_watch_time, options, clock, recorder, log))
         tasks += _retaining(options, retention, recorder, clock, log)
         operated = Operated(
             pump=pump,
@@ -245,7 +248,7 @@ def _reloading(
     )  # fmt: skip
 
 
-def _address(options: Options, bootstrap: Sequence[trio.SocketListener]) -> str:
+def _address(options: Options, bootstrap: Sequence[socket.socket]) -> str:
     """Return the address that clients are given."""
     host = options.settings.advertised_host or reachable(options.listen_host)
     return listening_at(host, bootstrap)
@@ -254,7 +257,7 @@ def _address(options: Options, bootstrap: Sequence[trio.SocketListener]) -> str:
 async def _operator_addresses(
     options: Options,
     interface: listeners.Interface,
-    bootstrap: Sequence[trio.SocketListener],
+    bootstrap: Sequence[socket.socket],
     log: Callable[[str], None],
 ) -> OperatorAddresses:
     """Open the operator's addresses, once it is clear that kproxy may listen where it does."""
@@ -424,7 +427,7 @@ async def _watch_time(
             asleep = ", or the machine slept" if step_ns > 0 else ""
             log(warning(f"the system's clock was set {by}{asleep}: later times follow it"))
 
-    noted = recorder.note if options.record_path and not options.observer else _ignore
+    noted = _ignore if options.observer or not options.record_path else recorder.note
     await stalls.watch(clock, noted, note_step)
 
 

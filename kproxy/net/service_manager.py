@@ -14,6 +14,8 @@ import os
 import re
 import socket
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -32,10 +34,16 @@ def notify_reloading() -> None:
     notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
 
-async def watchdog() -> None:
-    """Tell the manager that the event loop turns, as often as it wants to know."""
+def watchdog() -> Callable[[], Awaitable[None]] | None:
+    """Return what tells the manager that the event loop turns, as often as it wants to know; None
+    if it does not."""
     interval, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if re.fullmatch("[1-9][0-9]{0,17}", interval) and pid in ("", str(os.getpid())):
-        while True:
-            notify("WATCHDOG=1")
-            await trio.sleep(int(interval) / 2e6)
+        return partial(_tell_turns, int(interval) / 2e6)
+    return None
+
+
+async def _tell_turns(seconds: float) -> None:
+    while True:
+        notify("WATCHDOG=1")
+        await trio.sleep(seconds)

@@ -6,6 +6,7 @@ resolve where the clients are and not here, and a cluster may be open on purpose
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 
 import trio
@@ -55,10 +56,12 @@ async def check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], Non
 
 async def check_loops(
     bootstrap: Sequence[Address],
-    listening: Sequence[trio.SocketListener],
+    listening: Sequence[socket.socket],
     log: Callable[[str], None],
 ) -> None:
     """Refuse bootstrap addresses that all lead to kproxy itself; log single ones."""
+    if not bootstrap:
+        return
     ours = Listening()
     ours.add(listening)
     loops = [address for address in bootstrap if await leads_to_ourselves(address, ours)]

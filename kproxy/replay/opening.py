@@ -116,9 +116,9 @@ def open_recorded(
     folder = folder or (None if is_small else index_file.cache_folder())
     if key is None or (folder is None and not is_small):
         return _readable(_read(opened, wanted, progress, on_note, opened.place), opened)
-    path = index_file.path_of(folder or Path(), key)
     if is_small and (remembered := index_file.recall(key)):
         return remembered
+    path = index_file.path_of(folder or Path(), key)
     indexed = None if is_small else index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # reading it says what is wrong

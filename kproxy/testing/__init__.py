@@ -11,7 +11,7 @@
         app.run_once(bootstrap=broker.bootstrap)
         assert broker.produced("orders.enriched")[0].value == b"..."
 
-Both run in a thread of their own, so the code in the block may block, or use asyncio or trio;
+Both run in another thread, so the code in the block may block, or use asyncio or trio;
 `async with` does the same without blocking an event loop at the beginning and the end. With pytest
 the fixture `kproxy` does all of this (`kproxy.pytest_plugin`). trio is imported at the first call
 of either function.

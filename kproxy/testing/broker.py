@@ -7,7 +7,7 @@
             └─ fault                             a rule for the time of a block
 
 It is the same in front of a recording and in front of real brokers: kproxy stands between the
-client and either of them, in a thread of its own (`host`). Every call is safe from any thread,
+client and either of them, in another thread (`host`). Every call is safe from any thread,
 blocks only briefly, and sees all that the client has seen.
 """
 

@@ -9,8 +9,8 @@
 `Session` makes either a context manager, for `with` and for `async with` (trio and asyncio): both
 do the same, but the latter does not block the event loop.
 
-Resource handling: on leaving, every connection and listener is closed and the thread has ended,
-whatever happened in the block.
+Resource handling: on leaving, every connection and listener is closed, whatever happened in
+the block.
 """
 
 from __future__ import annotations
@@ -172,11 +172,9 @@ class Front:
         return log
 
 
-def _started(
-    options: serve.Options, log: Callable[[str], None], name: str
-) -> tuple[str, Host[str]]:
-    """Run it in a thread of its own; return the bootstrap address, and the thread."""
-    host = Host[str](lambda ready, stop: serve.serve(options, ready, log, stop=stop), name)
+def _started(options: serve.Options, log: Callable[[str], None]) -> tuple[str, Host[str]]:
+    """Run it beside the test; return the bootstrap address, and what runs it."""
+    host = Host[str](lambda ready, stop: serve.serve(options, ready, log, stop=stop))
     return host.start(), host
 
 
@@ -203,8 +201,7 @@ class Replay:
 
 @attrs.define(eq=False)
 class ReplaySession:
-    """A recording as the broker, behind rules, in a thread of its own, because a pump blocks its
-    thread while it waits for its sockets."""
+    """A recording as the broker, behind rules, beside the test."""
 
     how: Replay
     front: Front = attrs.Factory(Front)
@@ -221,7 +218,7 @@ class ReplaySession:
     """Missing parts of the recording that do not fail."""
     _machine: ReplayBroker = attrs.field(init=False)
     _host: Host[str] | None = attrs.field(default=None, init=False)
-    """Its thread, until it has stopped."""
+    """What runs it, until it has stopped."""
     _first_ns: int | None = attrs.field(default=None, init=False)
     """The time of the first finding."""
 
@@ -245,7 +242,7 @@ class ReplaySession:
             # What a replay did is for people to look at: it is no reason to fail.
             lossless=False,
         )
-        address, host = _started(options, self.front.log_to(self.log), "kproxy-replay")
+        address, host = _started(options, self.front.log_to(self.log))
         try:
             self.broker = Broker(address, "replay", self.how.paths[0], host, watcher, rules)
         except BaseException:
@@ -517,7 +514,7 @@ class RecordingSession:
             record_path=self.path,
             broker_tls=broker_tls,
         )
-        address, self._host = _started(options, self.front.log_to(self.log), "kproxy")
+        address, self._host = _started(options, self.front.log_to(self.log))
         self.broker = Broker(address, self.mode, self.path, self._host, watcher, options.rules)
         return self.broker
 

@@ -59,7 +59,9 @@ async def pumped(
     ours = interface.open(0)
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            await nursery.start(pump.serve, ours)
-            yield Pumped(pump, ours[0].socket.getsockname()[1], logs, entries)
+            begun = trio.Event()
+            nursery.start_soon(pump.serve, ours, begun.set)
+            await begun.wait()
+            yield Pumped(pump, ours[0].getsockname()[1], logs, entries)
             nursery.cancel_scope.cancel()
     await recorder.finish()

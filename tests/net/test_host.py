@@ -22,7 +22,7 @@ async def until_stopped(started: Callable[[str], None], stop: trio.Event) -> Non
 @pytest.fixture
 def host() -> Iterator[Host[str]]:
     """A host that runs."""
-    host: Host[str] = Host(until_stopped, "a host")
+    host: Host[str] = Host(until_stopped)
     assert host.start() == "started"
     yield host
     host.stop()
@@ -57,6 +57,6 @@ def test_what_the_function_raises_comes_out_of_the_call(host: Host[str], error: 
 def test_a_function_is_called_in_the_thread_while_it_runs_and_by_the_caller_afterwards(
     host: Host[str],
 ) -> None:
-    assert host.call(lambda: threading.current_thread().name) == "a host"
+    assert host.call(lambda: threading.current_thread().name) == "kproxy"
     host.stop()
     assert host.call(threading.current_thread) is threading.current_thread()

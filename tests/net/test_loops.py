@@ -47,9 +47,9 @@ async def test_what_leads_to_us_is_known(host: str, also: list[str], not_: list[
     except listeners.ListenError as error:
         pytest.skip(str(error))
     ours.add(opened)
-    port = opened[0].socket.getsockname()[1]
+    port = opened[0].getsockname()[1]
     for listener in opened:
-        await listener.aclose()
+        listener.close()
     assert list(ours.ports) == [port]
     assert [ip for ip in also if not ours.has(ip, port)] == []
     assert [ip for ip in [*also, *not_] if ours.has(ip, port + 1)] == []

@@ -456,15 +456,15 @@ async def test_listeners_leave_half_of_the_open_files_to_clients() -> None:
 
 
 async def test_a_lack_of_descriptors_while_accepting_is_one_line(monkeypatch) -> None:
-    accept = trio.SocketListener.accept
+    accept = socket.socket.accept
     failing = [24, 24, 23, 105]
 
-    async def starved(self: trio.SocketListener) -> trio.SocketStream:
+    def starved(self: socket.socket) -> tuple[socket.socket, object]:
         if failing:
             raise OSError(failing.pop(), "no")
-        return await accept(self)
+        return accept(self)
 
-    monkeypatch.setattr(trio.SocketListener, "accept", starved)
+    monkeypatch.setattr(socket.socket, "accept", starved)
     async with pumped(Answerer(RESPONSE)) as at:
         assert await asked(at) == RESPONSE
         assert at.logs == ["clients must wait to be accepted: no buffer space available"]

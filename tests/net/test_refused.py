@@ -196,13 +196,14 @@ async def test_a_listener_refuses_at_all_of_its_addresses(host: str) -> None:
         opened = interface.open(0)
     except listeners.ListenError as error:
         pytest.skip(str(error))
-    places = [each.socket.getsockname() for each in opened]
-    sockets = [each.socket for each in opened]
+    places = [each.getsockname() for each in opened]
+    sockets = opened
     for _ in range(20):
         sockets = [listeners.refuse(each) for each in sockets]
         for place in places:
             assert await refused(place[1], place[0])
-        sockets = [listeners.listen_again(each).socket for each in sockets]
+        for each in sockets:
+            listeners.listen_again(each)
         assert [each.getsockname() for each in sockets] == places
         for place in places:
             assert not await refused(place[1], place[0])

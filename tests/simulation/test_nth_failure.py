@@ -167,7 +167,7 @@ async def play(failures: Failures, paced: bool) -> tuple[list[Frame | Note], lis
         )
         ours = interface.open(0)
         nursery.start_soon(pump.serve, ours)
-        client = await trio.open_tcp_stream(*ours[0].socket.getsockname()[:2])
+        client = await trio.open_tcp_stream(*ours[0].getsockname()[:2])
         got = await ask(client, frames, paced)
         got += await until_the_end(client, {})
         await pump.drain(5)

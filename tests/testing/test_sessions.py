@@ -49,9 +49,10 @@ def before() -> None:
 
 
 def threads() -> set[str]:
-    """The names of kproxy's threads that have been started since, and run."""
+    """The names of kproxy's threads that have been started since, and run, but for the one of all
+    runs."""
     new = set(threading.enumerate()) - BEFORE
-    return {each.name for each in new if each.name.startswith("kproxy")}
+    return {each.name for each in new if each.name.startswith("kproxy-")}
 
 
 def test_a_recording_serves_blocking_code() -> None:

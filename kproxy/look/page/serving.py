@@ -39,13 +39,13 @@ async def serve(
     def on_next(path: str) -> None:
         log(f"for another browser: http://{here}{path}")
 
-    access = BrowserAccess(listening[0].socket.getsockname()[1], on_next)
+    access = BrowserAccess(listening[0].getsockname()[1], on_next)
     # Before the address is told: who has it may end us.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         ready(f"http://{here}{access.path}")  # who comes at once waits for the server
         async with trio.open_nursery() as nursery:
             routes = Pages(paths, nursery, log).routes()
             server = ControlServer(routes, host, None, log, access, BROWSER_CONNECTIONS_MAX)
-            nursery.start_soon(server.serve, listening)
+            nursery.start_soon(server.serve, listeners.for_trio(listening))
             await anext(signals)
             nursery.cancel_scope.cancel()
