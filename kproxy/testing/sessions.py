@@ -203,8 +203,7 @@ class Replay:
 
 @attrs.define(eq=False)
 class ReplaySession:
-    """A recording as the broker, behind rules, in a thread of its own, because a pump blocks its
-    thread while it waits for its sockets."""
+    """A recording as the broker, behind rules, in a thread of its own: a test waits in its own."""
 
     how: Replay
     front: Front = attrs.Factory(Front)
