@@ -527,43 +527,57 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return result
 
 
-_GIVE_UP_SECONDS = 1.0
-"""Behind the first difference: in this time a client has its error, and the test mostly its own."""
-_RED = signal.SIGUSR2
+_GIVE_UP_SECONDS, _AGAIN_SECONDS = 1.0, 3.0
+"""Behind the first difference: in this time a client has its error, and the test mostly its own;
+and until a test that goes on is interrupted again."""
 
 
 @contextlib.contextmanager
 def _ended_when_red(item: pytest.Item) -> Iterator[None]:
-    """With `fail_fast` end a test that waits though it has failed: its main thread gets a signal,
-    if nobody else has a handler for that."""
+    """With `fail_fast` end a test that waits though it has failed, as Ctrl-C does: all that runs in
+    a main thread knows how to end then, and nobody's signals are taken."""
     run, main = item.stash.get(_run, None), threading.main_thread()
-    is_free = signal.getsignal(_RED) is signal.SIG_DFL
-    if run is None or threading.current_thread() is not main or not is_free:
+    can_end = hasattr(signal, "pthread_kill") and threading.current_thread() is main
+    if run is None or not run.fails_fast or not can_end:
         yield
         return
-    is_over = False
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:  # this runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    is_over, interrupted = threading.Event(), threading.Event()
 
-    def end(*_: object) -> None:
-        if not is_over:
-            item.stash[_findings_reported] = True
-            pytest.fail(run.text(run.findings), pytrace=False)
+    def interrupt() -> None:
+        seconds = _GIVE_UP_SECONDS
+        while not is_over.wait(seconds):
+            seconds = _AGAIN_SECONDS
+            if callable(signal.getsignal(signal.SIGINT)):
+                interrupted.set()
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
 
     def begin() -> None:
-        with contextlib.suppress(RuntimeError):  # it runs
-            timer.start()
+        if thread.ident is None:
+            thread.start()
 
-    timer = threading.Timer(_GIVE_UP_SECONDS, signal.pthread_kill, (main.ident, _RED))
-    signal.signal(_RED, end)
     run.when_red(begin)
     try:
-        yield
-    finally:
-        is_over = True
-        run.when_red(lambda: None)
-        timer.cancel()
-        if timer.ident is not None:
-            timer.join()  # a signal that is on its way must not find the default handler
-        signal.signal(_RED, signal.SIG_DFL)
+        try:
+            yield
+        finally:  # what is on its way comes here
+            run.when_red(lambda: None)
+            is_over.set()
+            if thread.ident is not None:
+                thread.join()
+            if interrupted.is_set() and signal.SIGINT in signal.sigpending():
+                signal.sigwait({signal.SIGINT})  # the test has blocked it
+            if before is signal.SIG_IGN:
+                signal.signal(signal.SIGINT, before)
+    except BaseException:
+        if interrupted.is_set():
+            item.stash[_findings_reported] = True
+            raise pytest.fail.Exception(run.text(run.findings), pytrace=False) from None
+        raise
 
 
 def _fail_with_findings(item: pytest.Item, run: CassetteRun) -> None:

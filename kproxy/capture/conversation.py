@@ -54,8 +54,6 @@ from kproxy.wire.protocol import codec, is_known
 
 PENDING_MAX = 1 << 16
 """So many requests wait for their responses; then the first of them are taken to have none."""
-_BACKLOG_BYTES_MAX = 4 << 20
-"""So much of a connection is looked through for a request."""
 _LOOKED_UP_MAX = 1024
 """A response is looked for to so many runs of requests at most."""
 _START = struct.Struct(">ii")

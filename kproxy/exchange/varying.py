@@ -72,6 +72,7 @@ _OF_MESSAGES = {
     ("SyncGroupRequest", "assignments"): Why.MEMBERS,
     ("ConsumerGroupHeartbeatRequest", "topic_partitions"): Why.MEMBERS,
     ("OffsetFetchResponse", "committed_offset"): None,
+    ("OffsetForLeaderEpochRequest", "leader_epoch"): None,
     ("DescribeTransactionsResponse", "transaction_timeout_ms"): None,
     ("ListOffsetsRequest", "timestamp"): None,
     ("CreateDelegationTokenRequest", "max_lifetime_ms"): None,
@@ -129,7 +130,8 @@ def _meaning(value: Any, names: frozenset[str]) -> Any:
 
 def is_blanked(value: Any) -> bool:
     """Return whether a value is a secret that was blanked out: of any length, for salts vary."""
-    return isinstance(value, bytes | str) and bool(value) and set(value) <= {"*", ord("*"), 0}
+    # One "*" is all hosts, or all topics.
+    return isinstance(value, bytes | str) and len(value) > 1 and set(value) <= {"*", ord("*"), 0}
 
 
 def _is_unset_config(value: Any) -> bool:

@@ -3,7 +3,7 @@
 ::
 
     serve ─▶ Operated ─┬─▶ control_api: status, connections, rules
-                                  └─▶ metrics
+                       └─▶ metrics
 """
 
 from __future__ import annotations

@@ -151,18 +151,17 @@ async def _end_at_signals(
     """Drain at the first signal, end at the second; SIGHUP is none if there is a `reload`."""
     pump, seconds = running.pump, running.drain_seconds
     async with trio.open_nursery() as nursery:
-        signalled = False
         async for number in signals:
             if number == signal.SIGHUP and reload is not None:
                 nursery.start_soon(reload)
                 continue
-            if signalled or pump.draining:
+            if pump.draining:
                 _allow(completing, _AT_ONCE_SECONDS)
                 if running.schemas is not None:
                     running.schemas.give_up()
                 end_now()
                 continue
-            signalled = pump.draining = True
+            pump.draining = True
             notify("STOPPING=1")
             if pump.busy:
                 again = "; press Ctrl-C again to end at once" if number == signal.SIGINT else ""

@@ -188,6 +188,7 @@ class Down:
         chosen = due[: max(0, _PROBES_MAX - len(self._probing))]
         for node_id in chosen:
             self._probing.add(node_id)
+            self._outdated.discard(node_id)
             is_often = node_id is None and not self._logs_in
             self._due_ns[node_id] = now + (
                 _BOOTSTRAP_INTERVAL_NS if is_often else _UNUSED_INTERVAL_NS

@@ -127,8 +127,9 @@ def open_recorded(
                 on_note(note)
             return _readable(indexed, again)
     indexed = _read(opened, wanted, progress, on_note, nowhere if is_small else opened.place)
-    if opened.whole and is_small and not any(opened.missing()):
-        index_file.remember(key, indexed)
+    if is_small:
+        if opened.whole and not any(opened.missing()):
+            index_file.remember(key, indexed)
     elif opened.whole:
         try:
             index_file.write(path, key, indexed)

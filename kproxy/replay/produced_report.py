@@ -118,11 +118,7 @@ def _places_now(check: ProduceCheck, topic: Topic, record: Record) -> Places:
     recording, as far as another record tells: that of the same ids is the nearest."""
     (_, varying), known = check.ignored.read(record, topic.name), check.recorded_identities
     ids = {("", part.word): known[one] for part, one in identities(varying) if one in known}
-    return {**_places_in(check, topic, record), **ids}
-
-
-def _places_in(check: ProduceCheck, topic: Topic, record: Record) -> Places:
-    return places_in(record, topic.name, check.ignored, check.loaded.schemas)
+    return {**places_in(record, topic.name, check.ignored, check.loaded.schemas), **ids}
 
 
 def report_unproduced(check: ProduceCheck, report: Report, reads_all: bool = True) -> None:

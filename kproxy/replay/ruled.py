@@ -223,7 +223,6 @@ class RuledBroker(ClientSideOnly):
             times.sent_ns = now
         data = b"".join(action.pieces)
         return _by(self._take_from_broker, broker.receive(number, _CLIENT, data, now))
-        return []
 
     def _take_from_broker(self, action: Action, now: int, outward: list[Action]) -> _Due:
         """Take what the broker does."""

@@ -6,9 +6,8 @@
                                                                                   the last repeats
 
 The meaning of a request is its body without the fields that vary (`varying`), without the order of
-its arrays and its version: the response is
-encoded in the requested version. There is no closest match: a request that was not recorded is
-refused.
+its arrays and its version: the response is encoded in the requested version. There is no closest
+match: a request that was not recorded is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ from kproxy.wire.protocol import ProtocolError, api_name, decode_request
 
 ADVICE = "record a run that does this"
 _COMPARED = Why.ID, Why.CLUSTER, Why.OFFSET, Why.SIZE
-"""What varies from cluster to cluster, or is of no API that is answered here."""
+"""Requests that differ in these are not answered alike. (Of what else varies, some is compared
+elsewhere, and the rest no answer here depends on.)"""
 
 
 @attrs.define(eq=False)

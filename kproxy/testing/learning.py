@@ -48,7 +48,9 @@ def note_learned(path: Path, learned: Learned) -> None:
 def learned_lines(learned: Learned, shown: str) -> Iterable[str]:
     """Yield what was learned, for who recorded it: what is to be asked, a line each."""
     if learned.words:
-        yield f"learned what varies: {len(learned.words)} parts (kproxy learned {shown})"
+        count = len(learned.words)
+        parts = f"{count} part{'s' * (count != 1)}"
+        yield f"learned what varies: {parts} (kproxy learned {shown})"
     for each in learned.asked:
         yield f"{each.word} varies ({each.example}): data? if not, say so: kproxy learned {shown}"
 

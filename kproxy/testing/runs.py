@@ -165,11 +165,16 @@ class CassetteRun:
     def alive(self) -> bool:
         """True while the broker runs; with `fail_fast`, and as long as the client does not
         differ."""
-        return self._session.alive and not (self.how.settings.fails_fast and self.findings)
+        return self._session.alive and not (self.fails_fast and self.findings)
+
+    @property
+    def fails_fast(self) -> bool:
+        """True if the first difference is to end a test."""
+        return isinstance(self._session, ReplaySession) and self.how.settings.fails_fast
 
     def when_red(self, call: Callable[[], object]) -> None:
         """With `fail_fast` have this called once the client differs, in another thread."""
-        if isinstance(self._session, ReplaySession) and self.how.settings.fails_fast:
+        if isinstance(self._session, ReplaySession) and self.fails_fast:
             self._session.on_red = call
             if self.findings:
                 call()

@@ -128,8 +128,8 @@ def test_a_test_that_waits_though_it_has_failed_is_ended_if_that_is_wanted(
     demo_project(
         pytester,
         """
-    import asyncio, threading, time
-    import aiokafka, confluent_kafka
+    import asyncio, signal, threading, time
+    import aiokafka, confluent_kafka, trio
 
     pytestmark = pytest.mark.kproxy(recording="demo", fail_fast=True)
 
@@ -167,11 +167,33 @@ def test_a_test_that_waits_though_it_has_failed_is_ended_if_that_is_wanted(
     def test_event(kproxy):
         produce(kproxy)
         assert threading.Event().wait(100)
+
+    def test_trio(kproxy):
+        produce(kproxy)
+        async def tasks():
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(trio.sleep, 100)
+        trio.run(tasks)
+
+    def test_blocked(kproxy):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        produce(kproxy)
+        time.sleep(2)
+
+    def test_that_goes_on(kproxy):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        produce(kproxy)
+        try:
+            time.sleep(100)
+        except BaseException:
+            time.sleep(100)
 """,
     )
     began = time.monotonic()
     found = run(pytester)
     assert time.monotonic() - began < 60
-    found.assert_outcomes(failed=3)
+    found.assert_outcomes(failed=6)
+    found.stdout.no_fnmatch_line("*abandoned*")
     red = "orders: the record is not in the recording: key 'k', value 'wrong' (orders[1])"
-    assert [line.startswith(red) for line in found.outlines].count(True) == 3
+    assert [line.startswith(red) for line in found.outlines].count(True) == 6
