@@ -26,7 +26,9 @@ from kproxy.recording.following import Follow
 
 POLL_SECONDS = 0.25
 FRESH_SECONDS = 1.0
-"""Findings are made anew so often at most."""
+"""Findings are made anew so often at most …"""
+_APART = 10
+"""… and this many times as long apart as they take to make: the pass waits meanwhile."""
 BATCH_SECONDS = 0.02
 """The pass reads for so long, and then makes room for others."""
 _YIELDED = 9
@@ -46,8 +48,8 @@ class _FoundSoFar:
     exchanges: int = 0
     steps: int = 0
     """What the pass had counted."""
-    made: float = -math.inf
-    """When, in seconds of the monotonic clock."""
+    due: float = -math.inf
+    """When they are made anew, in seconds of the monotonic clock."""
     findings: list[dict[str, Any]] = attrs.Factory(list)
 
 
@@ -106,8 +108,11 @@ class GrowingFindings:
         these are all that there are for now."""
         with self._lock:
             exchanges, steps = self._reading.part.counts.total.count, self._steps
-            is_due = exchanges > 0 and time.monotonic() - self._found.made > FRESH_SECONDS
+            began = time.monotonic()
+            is_due = exchanges > 0 and began > self._found.due
             if steps != self._found.steps and (is_due or self.caught_up):
                 made = found_by(self._reading, self.folders)
-                self._found = _FoundSoFar(exchanges, steps, time.monotonic(), made)
+                ended = time.monotonic()
+                due = ended + max(FRESH_SECONDS, _APART * (ended - began))
+                self._found = _FoundSoFar(exchanges, steps, due, made)
             return self._found.exchanges, self.caught_up, self._found.findings
