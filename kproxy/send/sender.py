@@ -147,6 +147,8 @@ class Sender:
         self._links: dict[SendLink, None] = {}
         """Those that have not ended."""
         self._control: dict[int | None, SendLink] = {}
+        self._lacking: set[tuple[int, str]] = set()
+        """Those whose coordinator was waited for in vain."""
         self._failures: Counter[Address] = Counter()
         """How often in a row connections to a broker failed, without an answer between."""
 
@@ -253,15 +255,20 @@ class Sender:
             yield AGAIN_NS
 
     def learn_coordinator(self, key: tuple[int, str]) -> Steps:
-        """Ask for the coordinator of a group or a transactional id, until there is one."""
-        gives_up_ns = self.now_ns + PASSES_NS
-        while self.now_ns < gives_up_ns:
+        """Ask for the coordinator of a group or a transactional id, until there is one; only once
+        where it was waited for in vain."""
+        gives_up_ns = self.now_ns + (0 if key in self._lacking else PASSES_NS)
+        while True:
             asked = target.coordinator_request(key)
             body = yield from self.ask(target.FIND_COORDINATOR, None, asked)
             found = next(iter(body.coordinators), body)
             if not found.error_code:
                 self.cluster.coordinators[key] = found.node_id
                 self.cluster.nodes.setdefault(found.node_id, (found.host, found.port))
+                self._lacking.discard(key)
+                return
+            if self.now_ns >= gives_up_ns:
+                self._lacking.add(key)
                 return
             yield AGAIN_NS
 

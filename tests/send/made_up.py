@@ -41,6 +41,7 @@ class MadeUp:
         """What Metadata says; 0: the first that is there."""
         self.partitions = 1
         """That topics have."""
+        self.coordinator_error = 0
         self.delay_ns: Callable[[], int] = lambda: MS
         self._answer, self._lifetime_ms = answer, lifetime_ms
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
@@ -129,6 +130,7 @@ class MadeUp:
             kind = messages.FindCoordinatorResponse
             (key,) = body.coordinator_keys
             found = kind.Coordinator(key=key, node_id=first, host=up[first][0], port=up[first][1])
+            found.error_code = self.coordinator_error
             return kind(coordinators=[found])
         kind = messages.MetadataResponse
         topics = [

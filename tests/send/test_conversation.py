@@ -272,3 +272,17 @@ def test_a_request_is_written_before_the_next_one_is_made() -> None:
     made_up.sender.wake = woken
     made_up.send(frames)
     assert max(writes) == 1 and len(made_up.asked) == 4
+
+
+def test_a_coordinator_that_is_gone_is_waited_for_once() -> None:
+    kind, frames = messages.HeartbeatRequest, []
+    for number in range(1, 6):
+        asked = request("Heartbeat", 4, kind(group_id="g", member_id="m"), number)
+        asked.received_ns = asked.sent_ns = START_NS + number * 500 * MS
+        frames += [asked, response(asked, messages.HeartbeatResponse())]
+    gone = codes.NOT_COORDINATOR
+    made_up = MadeUp(lambda body: messages.HeartbeatResponse(error_code=gone))
+    made_up.coordinator_error = codes.COORDINATOR_NOT_AVAILABLE
+    made_up.send(frames)
+    assert [each.now for each in made_up.sender.sent.differences] == ["NOT_COORDINATOR"]
+    assert made_up.sender.now_ns < 25_000 * MS
