@@ -30,7 +30,9 @@ SENTENCES = {
     | {"abort": rf"{CHANGES['abort']}|{CHANGES['double']}"},
     "streams": {name: CHANGES[name] for name in CHANGES if name != "no-commit"}
     | {"topic": AGAIN, "commit-first": r"\S+: \d+ records were produced outside a transaction"}
-    | {"abort": CHANGES["abort"].replace("'c0'", r"'\w+'") + r"|\S+: none of its \d+ recorded"},
+    | {
+        "abort": r"\S+: the record of key '\w+' was (never )?produced|\S+: none of its \d+ recorded"
+    },
     "streams-at-least-once": {"drop": CHANGES["drop"]},
 }
 GUARANTEES = {"streams": "exactly_once_v2", "streams-at-least-once": "at_least_once"}

@@ -121,13 +121,7 @@ def test_its_marker_is_told(pytester: pytest.Pytester) -> None:
     assert all(f"{name}=" in line for name in names)
 
 
-def test_a_test_that_waits_though_it_has_failed_is_ended_if_that_is_wanted(
-    pytester: pytest.Pytester,
-) -> None:
-    """A client that takes no error for an answer, and code that asks no broker at all."""
-    demo_project(
-        pytester,
-        """
+WAITING = """
     import asyncio, signal, threading, time
     import aiokafka, confluent_kafka, trio
 
@@ -188,7 +182,16 @@ def test_a_test_that_waits_though_it_has_failed_is_ended_if_that_is_wanted(
             time.sleep(100)
         except BaseException:
             time.sleep(100)
-""",
+"""
+
+
+def test_a_test_that_waits_though_it_has_failed_is_ended_if_that_is_wanted(
+    pytester: pytest.Pytester,
+) -> None:
+    """A client that takes no error for an answer, and code that asks no broker at all."""
+    demo_project(
+        pytester,
+        WAITING,
     )
     began = time.monotonic()
     found = run(pytester)
