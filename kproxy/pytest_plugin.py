@@ -176,6 +176,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     def write(line: str) -> None:
         terminalreporter.write_line(f"kproxy: {line}")
 
+    for line in config.stash.get(_interrupted, "").splitlines():
+        write(line)
     for line in (line for each in said for line in each["lines"]):
         write(line)
     if ages := dict(each["old"] for each in said if "old" in each):
@@ -288,6 +290,8 @@ _torn_down: pytest.StashKey[bool] = pytest.StashKey()
 """True when the test's own teardown has begun, which closes its run."""
 _finding: pytest.StashKey[str] = pytest.StashKey()
 """The first finding of a test that failed by itself."""
+_interrupted: pytest.StashKey[str] = pytest.StashKey()
+"""The findings of the test that was interrupted, and so has no report, in a run's stash."""
 _findings_reported: pytest.StashKey[bool] = pytest.StashKey()
 """True after the test has failed with the findings of its run."""
 
@@ -515,10 +519,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
             item.add_report_section("call", "kproxy", run.story())
         elif run is not None:
             # An app that did not come to its end lacks records, and that is no cause.
-            found = run.findings or (run.missing if isinstance(error, AssertionError) else [])
+            is_interrupted = isinstance(error, KeyboardInterrupt)
+            lacks = is_interrupted or isinstance(error, AssertionError)
+            found = run.findings or (run.missing if lacks else [])
             text = [run.text(found)] if found else []
             item.stash[_finding] = "".join(text).partition("\n")[0]
             item.add_report_section("call", "kproxy", "\n".join([*text, run.story()]))
+            if is_interrupted:
+                item.config.stash[_interrupted] = "".join(text)
         raise
     if (why := item.stash.get(_unrecorded, None)) is not None:
         pytest.fail(why, pytrace=False)

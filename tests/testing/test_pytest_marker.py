@@ -121,6 +121,18 @@ def test_its_marker_is_told(pytester: pytest.Pytester) -> None:
     assert all(f"{name}=" in line for name in names)
 
 
+def test_what_differs_is_told_of_a_test_that_is_interrupted(pytester: pytest.Pytester) -> None:
+    source = """
+    @pytest.mark.kproxy(recording="demo")
+    def test_one(kproxy):
+        raise KeyboardInterrupt
+"""
+    demo_project(pytester, source)
+    found = pytester.runpytest_subprocess()
+    assert found.ret == pytest.ExitCode.INTERRUPTED
+    found.stdout.fnmatch_lines(["kproxy: orders: none of its 12 recorded records; the first: *"])
+
+
 WAITING = """
     import asyncio, signal, threading, time
     import aiokafka, confluent_kafka, trio
