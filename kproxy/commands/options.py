@@ -80,10 +80,10 @@ def count(text: str, *, least: int = 1) -> int:
 
 
 def rotation(text: str) -> tuple[int | None, float | None]:
-    """Parse SIZE,TIME, one of them, or off: bytes and seconds after which a new file begins."""
+    """Parse SIZE,TIME, or off for each or both: bytes and seconds after which a file ends."""
     rotate_bytes: int | None = None
     rotate_seconds: float | None = None
-    parts = [] if text == "off" else text.split(",")
+    parts = [each for each in text.split(",") if each != "off"]
     for part in parts:
         with contextlib.suppress(ValueError):
             rotate_bytes = parse_bytes(part)

@@ -29,7 +29,9 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.lines.progress import reading
     from kproxy.look.lines.scan import SecretFinding, scan, total
     from kproxy.look.lines.stream import Stream
+    from kproxy.recording.exchanges import pauses
     from kproxy.recording.notices import Notices
+    from kproxy.recording.paths import by_recording
 
     found: list[SecretFinding] = []
     notices = Notices()
@@ -40,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
             text = json.dumps(finding.plain()) if options.json else printable(finding.line())
             print(text)
             found.append(finding)
+    for note in pauses(by_recording(options.files)):
+        notices.note(note)
     for notice in notices.texts:
         print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
     lost = sum(each["frames"] for _, each in notices.losses.values())

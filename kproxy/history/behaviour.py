@@ -159,7 +159,8 @@ class Behaviour:
     groups: dict[str, GroupUse] = attrs.Factory(dict)
     transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
     """Transactions by transactional id, in order."""
-    _unread: set[tuple[TopicPartition, int | None]] = attrs.field(factory=set, init=False)
+    _unread: dict[TopicPartition, int] = attrs.field(factory=dict, init=False)
+    """The highest offset that consumers got and that could not be read; -1: of unknown offset."""
     _followed: Transactions = attrs.field(factory=lambda: Transactions(_IDS_MAX), init=False)
 
     def add(self, item: Item) -> None:
@@ -256,9 +257,13 @@ class Behaviour:
             return
         for each in exchange.records.unreadable:
             where = TopicPartition(each.topic, each.partition)
-            is_new = where in taken if each.produced else (where, each.offset) not in self._unread
+            if each.produced:
+                is_new = where in taken
+            else:
+                offset = -1 if each.offset is None else each.offset
+                is_new = offset > self._unread.get(where, -2)
+                self._unread[where] = max(offset, self._unread.get(where, -2))
             if is_new:
-                self._unread |= set() if each.produced else {(where, each.offset)}
                 self.on_record(exchange.client_id or "", each)
 
     def _fetch(self, exchange: Exchange) -> None:

@@ -41,7 +41,7 @@ from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
 from kproxy.recording.keeping import KEPT_FROM
-from kproxy.recording.paths import goes_by, last_files, last_part, parts_beside
+from kproxy.recording.paths import Parts, goes_by, last_files, last_part, parts_beside
 from kproxy.recording.reader import open_if_there
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kproxy.recording.skipping import Skipper
 
 _OPEN_FILES_MAX = 3
+_KILLED = "it was killed, or the machine went down"
 
 
 class Reader:
@@ -179,17 +180,17 @@ class Reader:
     def _pause_before(self, here: RecordingFile) -> Note | None:
         """Return the note on the time in which kproxy recorded nothing, between the recordings so
         far and another one in their folder: if it is left on (--keep), or was killed."""
-        last, killed = self.last, "it was killed, or the machine went down"
+        last = self.last
         if KEPT_FROM in last.info.metadata or KEPT_FROM in here.info.metadata:
             return None  # what an excerpt leaves out was recorded
         was_killed = last.torn is not None and not last.being_written
-        why = killed if was_killed else self._ended_by or "it had ended"
+        why = _KILLED if was_killed else self._ended_by or "it had ended"
         self._recorded_to = max(self._recorded_to, (last.end_ns, why))
         until_ns, (from_ns, why) = here.info.start_ns, self._recorded_to
         is_left_on = "keep" in last.info.metadata and "keep" in here.info.metadata
         here_in, last_in = (str(each.path).rpartition("/")[0] for each in (here, last))
         is_next = here.info.part == 1 and here_in == last_in
-        if not (is_next and (is_left_on or why == killed)) or until_ns <= from_ns:
+        if not (is_next and (is_left_on or why == _KILLED)) or until_ns <= from_ns:
             return None
         return notes.pause(from_ns, until_ns, why)
 
@@ -278,6 +279,8 @@ class Reader:
             self._context.note(note)
             if note.body.get("event") == "stopped":
                 self._ended_by = f"it was stopped by {note.body.get('by')}"
+            elif note.body.get("event") == "recovered":
+                self._ended_by = _KILLED
             if _closes(note):
                 closing.append(note)
             else:
@@ -324,6 +327,27 @@ def missing_before(here: Info, before: Info | None) -> Note | None:
     beside = len(set(range(first, here.part)).intersection(parts_beside(here)))
     missing = str(here.path), here.part, first, beside, _removal(here)
     return notes.missing(here.start_ns, *missing)
+
+
+def pauses(found: Sequence[Parts]) -> list[Note]:
+    """Return the notes on the times between recordings in which kproxy recorded nothing, for who
+    reads each recording by itself.
+
+    Raises: RecordingError.
+    """
+    from kproxy.exchange.filter import parse  # who filters nothing starts without
+
+    told: list[Note] = []
+
+    def on_note(note: Note) -> None:
+        if note.body.get("event") == "pause":
+            told.append(note)
+
+    if len(found) > 1:
+        ends = dict.fromkeys(path for each in found for path in (each.paths[0], each.paths[-1]))
+        for _ in Reader(on_note, parse("number:0")).files(ends):
+            pass
+    return told
 
 
 def schemas_ahead(path: Path | Uri | str, offset: int = 0) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -35,6 +35,12 @@ _NOTICES = {
     ),
 }
 """The sentence on the state of a recording, by event."""
+_STOOD_STILL = (
+    "kproxy itself stood still {times} times, for {longest} s at most: what was on its way then"
+    " looks slower than the broker was"
+)
+_STALLS_MAX = 3
+"""More stalls of kproxy have one sentence together."""
 _LOST = "frames", "bytes"
 CAPTURED = {"source": "capture"}
 """What the head of a recording says that was made of captured packets."""
@@ -61,23 +67,46 @@ def on_times(heads: Iterable[Info]) -> list[str]:
 
 @attrs.define(eq=False)
 class Notices:
-    """The notices of some recordings, in the order of their notes; losses are summed by reason."""
+    """The notices of some recordings, in the order of their notes; losses are summed by reason,
+    and many stalls of kproxy are one."""
 
     texts: list[str] = attrs.field(factory=list[str])
-    losses: dict[str, tuple[int, Counter[str]]] = attrs.field(factory=dict, init=False)
-    """Reason → which of the texts it is, and how many "frames" and "bytes" are lost."""
+    losses: dict[str, tuple[str, Counter[str]]] = attrs.field(factory=dict, init=False)
+    """Reason → its text, and how many "frames" and "bytes" are lost."""
+    _stalls: list[str] = attrs.field(factory=list[str], init=False)
+    """The texts on stalls."""
+    _stall_count: int = attrs.field(default=0, init=False)
+    _longest_seconds: float = attrs.field(default=0.0, init=False)
 
     def note(self, note: Note) -> None:
         """Take the next note."""
         found = notice(note)
         if found is not None and note.body.get("event") == "lost":
             reason = str(note.body.get("reason"))
-            at, sums = self.losses.setdefault(reason, (len(self.texts), Counter()))
+            before, sums = self.losses.get(reason, ("", Counter[str]()))
             sums.update({key: note.body.get(key) or 0 for key in _LOST})
-            whole = attrs.evolve(note, body={**note.body, **sums})
-            self.texts[at : at + 1] = [notice(whole) or ""]
+            whole = notice(attrs.evolve(note, body={**note.body, **sums})) or ""
+            self._put(whole, [before] if before else [])
+            self.losses[reason] = whole, sums
+        elif found is not None and note.body.get("event") == "stood_still":
+            self._stall_count += 1
+            self._longest_seconds = max(self._longest_seconds, note.body.get("seconds") or 0.0)
+            before = []
+            if self._stall_count > _STALLS_MAX:
+                values = {"times": self._stall_count, "longest": self._longest_seconds}
+                found = _STOOD_STILL.format_map(values)
+                self._stalls, before = [], self._stalls
+            self._put(found, before)
+            self._stalls.append(found)
         elif found is not None:
             self.texts.append(found)
+
+    def _put(self, text: str, before: Sequence[str]) -> None:
+        """Add a text in place of earlier ones."""
+        at = self.texts.index(before[0]) if before else len(self.texts)
+        self.texts.insert(at, text)
+        for each in before:
+            self.texts.remove(each)
 
 
 def _time_of_day(time_ns: int) -> str:

@@ -11,6 +11,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
 from kproxy.look.lines.stream import Stream
 from kproxy.net import stalls
+from kproxy.recording.notices import Notices
 from tests.recording.making import conversation, write
 
 SECOND = 1_000_000_000
@@ -30,6 +31,17 @@ async def test_a_late_turn_is_told(autojump_clock, late_seconds: float, told: in
     with pytest.raises(RuntimeError):  # the clock stops
         await stalls.watch(lambda: next(clock), found.append)
     assert [note.body["seconds"] for note in found] == [late_seconds] * told
+
+
+def test_many_stalls_are_one_line_among_the_others() -> None:
+    said = Notices()
+    for nth in range(28):
+        said.note(notes.lost(1, 9, "full", nth * SECOND, nth * SECOND + 1))
+        said.note(notes.stood_still(nth * SECOND, nth * SECOND + 500_000_000 + nth * 10**6))
+        assert len(said.texts) == (nth + 2 if nth < 3 else 2)
+    lost, still = said.texts
+    assert lost.startswith("28 frames (252 bytes)")
+    assert still.startswith("kproxy itself stood still 28 times, for 0.527 s at most")
 
 
 def test_whoever_looks_at_the_recording_is_told(tmp_path: Path) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
+from kproxy.cli import main
 from kproxy.exchange.entries import Note
 from kproxy.exchange.filter import parse
-from kproxy.recording import Recording, RecordingError, read, recordings
+from kproxy.recording import Recording, RecordingError, read, recordings, recover
 from kproxy.recording.excerpt import excerpt
-from kproxy.recording.keeping import KeepLimits
+from kproxy.recording.keeping import KEPT_FROM, KeepLimits
 from kproxy.recording.notices import notice
 from kproxy.recording.retention import Retention
-from tests.recording.making import SETTINGS, START_NS, request, response, write
+from tests.recording.making import SETTINGS, START_NS, conversation, request, response, write
 
 BY = "--keep 2"
 MS = 1_000_000
@@ -136,6 +137,38 @@ def test_an_excerpt_of_a_file_that_goes_has_what_matches(tmp_path: Path) -> None
     other = excerpt(tmp_path / "run.mcap", parse("number:1"))
     assert other == tmp_path / "run-kept-2.mcap"
     kept.recording.close()
+
+
+def two_runs(folder: Path, *heads: dict[str, str]) -> list[Path]:
+    """Two recordings, ten seconds between them, with this in their heads."""
+    return [
+        write(folder / f"{n}.mcap", conversation(), start_ns=START_NS + n * 10_000 * MS,
+              metadata={"recording": f"run {n}", "part": "1"} | head)
+        for n, head in enumerate(heads)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", [(), (0,), (1,), (0, 1)])
+def test_what_an_excerpt_leaves_out_was_recorded(tmp_path: Path, kept: tuple[int, ...]) -> None:
+    of = {n: {KEPT_FROM: f"5eed/{n}"} for n in kept}
+    said = told(two_runs(tmp_path, *({"keep": BY} | of.get(n, {}) for n in range(2))))
+    assert ["was not recording" in each for each in said] == ([] if kept else [True])
+
+
+@pytest.mark.parametrize("head", [{}, {"keep": BY}])
+def test_who_was_killed_was_so_too_when_its_file_is_completed(
+    tmp_path: Path, head: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed, _ = two_runs(tmp_path, head, head)
+    os.truncate(killed, killed.stat().st_size - 1)
+    _, before = told(tmp_path)
+    assert before.endswith("it was killed, or the machine went down")
+    recover(killed)
+    assert told(tmp_path) == [before]
+    for command in (["why", str(tmp_path), "group:no"], ["scan", str(tmp_path)],
+                    ["diff", str(tmp_path), str(tmp_path)], ["why", str(tmp_path)]):  # fmt: skip
+        main(command)
+        assert capsys.readouterr().err.count(before) == (2 if command[0] == "diff" else 1), command
 
 
 KILLED = """

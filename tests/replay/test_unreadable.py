@@ -10,6 +10,7 @@ import attrs
 import pytest
 from crc32c import crc32c
 
+from kproxy.history.behaviour import Behaviour
 from kproxy.replay import index_file
 from kproxy.replay.ignore_words import parse, with_words
 from kproxy.replay.ignored import Ignored
@@ -304,3 +305,14 @@ def test_a_produce_that_cannot_be_decoded_has_to_come_again(tmp_path) -> None:
 
 def test_a_produce_that_was_refused_need_not_come_again() -> None:
     assert ended(Playing(recorded_undecodable(error=87).loaded)) == []
+
+
+def test_what_several_consumers_got_is_told_once_and_one_number_of_a_partition_kept() -> None:
+    found: list[int | None] = []
+    behaviour = Behaviour(lambda client, record: found.append(record.offset))
+    recorded = Recorded().metadata()
+    for offset in (0, 0, 5, 5, 9, 9):
+        recorded.fetched(sealed(batch("a", base_offset=offset), attributes=5), offset)
+    for each in recorded.exchanges:
+        behaviour.add(each)
+    assert found == [0, 5, 9] and len(behaviour._unread) == 1

@@ -28,6 +28,7 @@ from kproxy.look.diff.compare import ASPECTS, LATENCY_FACTOR, compare
 from kproxy.look.lines.meaning import learned_in
 from kproxy.look.lines.stream import Stream
 from kproxy.recording import RecordingError
+from kproxy.recording.exchanges import pauses
 from kproxy.recording.notices import Notices
 from kproxy.recording.paths import Parts, by_recording, short_names
 from kproxy.replay.compared import Difference
@@ -66,6 +67,8 @@ def diff(
         on_progress(done.total())
 
     one, other = by_recording(before), by_recording(after)
+    for note in (*pauses(one), *pauses(other)):
+        notices.note(note)
     if len(one) == len(other) == 1:
         return _pair(one[0], other[0], how, notices, of_file)
     olds, news = (dict(zip(short_names(each), each, strict=True)) for each in (one, other))

@@ -406,12 +406,13 @@ def _queues(data: ReportData) -> Iterator[Finding]:
 
 def _proxy(data: ReportData) -> Iterator[Finding]:
     if stalls := data.totals["stalls"]:
+        is_seen = not data.stalls or any(_was_kproxy(data, row) for row in data.slowest)
+        slow = ": what came meanwhile seems slow without being so" if is_seen else ""
         yield _finding(
             Harm.LATENCY,
             "kproxy",
             f"kproxy itself stood still {counted(stalls, 'time')}, for"
-            f" {duration(1000 * (data.totals['longest_stall_seconds'] or 0))} at most: what came"
-            " meanwhile seems slow without being so.",
+            f" {duration(1000 * (data.totals['longest_stall_seconds'] or 0))} at most{slow}.",
         )
     own = [
         row

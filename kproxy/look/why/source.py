@@ -19,6 +19,7 @@ from kproxy.history.events import ExchangeRows
 from kproxy.history.history import History
 from kproxy.history.items import Item, with_gaps
 from kproxy.look.lines.stream import Stream
+from kproxy.recording.notices import notice
 
 
 class StoryWatcher(Protocol):
@@ -41,8 +42,8 @@ class StorySource:
     on_progress: Callable[[int], None]
     """Called with the bytes that were read so far, each time the recording is read."""
     watcher: StoryWatcher | None = None
-    notices: list[str] = attrs.Factory(list)
-    """Sentences on damage and loss in the recording, from its latest reading."""
+    state: list[Note] = attrs.Factory(list)
+    """Notes on damage and loss in the recording, from its latest reading."""
 
     def read(
         self, wanted: Filter | None, on_note: Callable[[Note], None] = lambda note: None
@@ -52,6 +53,7 @@ class StorySource:
         Raises: RecordingError.
         """
         stream = Stream(self.files, wanted, None, True, self.on_progress)
+        state: list[Note] = []
 
         def shown(noted: Callable[[Note], None]) -> Iterator[Exchange | ConnectionEnd]:
             stream.on_note = noted
@@ -59,11 +61,13 @@ class StorySource:
 
         def told(note: Note) -> None:
             on_note(note)
+            if notice(note) is not None:
+                state.append(note)
             if self.watcher is not None:
                 self.watcher.note(note)
 
         yield from with_gaps(shown, told)
-        self.notices = stream.notices
+        self.state = state
 
     def watch(self, history: History, item: Item, taken: ExchangeRows | None) -> None:
         """Have the picture follow what the story's history has taken."""

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import attrs
 
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.exchange.filter.values import suggestion
@@ -28,7 +29,9 @@ from kproxy.look.why.source import StorySource, StoryWatcher
 from kproxy.look.why.topic import topic_story
 from kproxy.look.why.transactional_id import transactional_id_story
 from kproxy.printable import printable
+from kproxy.recording.exchanges import pauses
 from kproxy.recording.info import Info
+from kproxy.recording.notices import Notices
 from kproxy.recording.paths import Parts, by_recording, named, size_of
 
 
@@ -113,9 +116,13 @@ def show_why(
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
+    notices = Notices()
     with reading("why", paths) as progress:
-        stories, notices = story(paths, key, value, within, progress.update)
-    write((f"{printable(text)}\n" for text in stories), notices, out, "why")
+        stories, state = story(paths, key, value, within, progress.update)
+    several = [] if SUBJECTS[key].numbered else by_recording(paths)
+    for note in (*pauses(several), *state):
+        notices.note(note)
+    write((f"{printable(text)}\n" for text in stories), notices.texts, out, "why")
     return bool(stories)
 
 
@@ -126,29 +133,29 @@ def story(
     within: str = "",
     on_progress: Callable[[int], None] = lambda done_bytes: None,
     watch: Callable[[Info], StoryWatcher | None] = lambda head: None,
-) -> tuple[list[str], list[str]]:
-    """Return the lines of the story of a subject, none if it was not found, and what is said of the
-    recordings; `watch` makes what follows a recording with that head, for a picture. Other
-    arguments and errors are those of `show_why`."""
+) -> tuple[list[str], list[Note]]:
+    """Return the lines of the story of a subject, none if it was not found, and the notes on the
+    state of the recordings; `watch` makes what follows a recording with that head, for a picture.
+    Other arguments and errors are those of `show_why`."""
     subject = SUBJECTS[key]
     found = by_recording(paths)
     if subject.numbered:
         recording, _, value = value.rpartition("#")
         found = named(found, recording) if recording else found
     stories: list[str] = []
-    notices: list[str] = []
+    state: list[Note] = []
     done_bytes = 0
     for each in found:
         source = StorySource(each.paths, lambda more, done=done_bytes: on_progress(done + more),
                              watch(each.head))  # fmt: skip
         values = (within, value) if subject.within else (value,)
         told = list(subject.tell(source, *values))
-        notices += source.notices
+        state += source.state
         if told and len(found) > 1:
             stories += ["", _heading(each)] if stories else [_heading(each)]
         stories += told
         done_bytes += size_of(each.paths)
-    return stories, notices
+    return stories, state
 
 
 def others(paths: Sequence[Path | str], key: str, name: str, within: str = "") -> str:

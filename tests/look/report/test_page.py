@@ -42,7 +42,9 @@ def test_kproxy_names_its_own_pause_and_blames_few_exchanges_for_nothing() -> No
     assert "kproxy itself held #119698 Fetch for 1.03 s" in said(gathered([paused], {}))
     still = gathered([], {})
     still.totals |= {"stalls": 2, "longest_stall_seconds": 1.25}
-    assert "kproxy itself stood still 2 times, for 1.25 s at most" in said(still)
+    assert "kproxy itself stood still 2 times, for 1.25 s at most: what came" in said(still)
+    still.stalls = [(0, 10**9)]  # and nothing came
+    assert "kproxy itself stood still 2 times, for 1.25 s at most." in said(still)
     slow = api("Fetch", 100, proxy_p99=6.0, proxy_max=99.0)
     assert "kproxy itself held one Fetch in a hundred for 6 ms" in said(gathered([slow], {}))
 
