@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.send.conversation import SendSettings
@@ -37,17 +37,18 @@ def conversation(spans: list[tuple[int, int, int]]) -> list[Any]:
         frame = request("FindCoordinator", 1, kind(key=f"{number}"), number, connection)
         frame.received_ns = frame.sent_ns = at_ns
         last[connection] = max(last.get(connection, 0), at_ns + took * MS) + 1
-        answered = messages.FindCoordinatorResponse()
-        frames += [frame, response(frame, answered, received_ns=last[connection])]
+        ends = dict.fromkeys(("received_ns", "sent_ns"), last[connection])
+        frames += [frame, response(frame, messages.FindCoordinatorResponse(), **ends)]
     return sorted(frames, key=lambda each: each.received_ns)
 
 
-@given(SPANS, st.data())
-def test_all_is_asked_once_after_what_was_answered_before(spans, data) -> None:
+@given(SPANS, st.sets(st.integers(1, 12)), st.lists(st.integers(0, 50)))
+@example([(1, 0, 1), (1, 0, 1), (2, 2, 1)], set(), [1, 0]).via("the later one connects first")
+def test_all_is_asked_once_after_what_was_answered_before(spans, hangs_up, delays_ms) -> None:
     frames = conversation(spans)
     requests = {each.number: each for each in frames if each.side.name == "CLIENT"}
     ends_ns = {each.number: each.received_ns for each in frames if each.side.name == "BROKER"}
-    hangs_up = data.draw(st.sets(st.sampled_from(sorted(requests))))
+    hangs_up &= {*requests}
     asked: list[int] = []
 
     def answer(body: Any) -> Any:
@@ -58,7 +59,8 @@ def test_all_is_asked_once_after_what_was_answered_before(spans, data) -> None:
         return None if number in hangs_up else messages.FindCoordinatorResponse()
 
     made_up = MadeUp(answer)
-    made_up.delay_ns = lambda: data.draw(st.integers(0, 50)) * MS
+    delays = itertools.chain(delays_ms, itertools.repeat(1))
+    made_up.delay_ns = lambda: next(delays) * MS
     made_up.send(frames)
     assert sorted(asked) == sorted(requests)
     for connection in (1, 2, 3):
