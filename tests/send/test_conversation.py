@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kproxy.exchange.entries import NO_RESPONSE
 from kproxy.send.conversation import SendSettings
 from kproxy.send.sender import ClusterGone, Do
 from kproxy.wire.protocol import codes, messages
@@ -20,7 +21,7 @@ from tests.exchange.bodies import (
     produce_response,
 )
 from tests.exchange.making import MS, START_NS, request, response
-from tests.send.made_up import NOTHING, REFUSED, MadeUp
+from tests.send.made_up import BLOCKS, NOTHING, REFUSED, MadeUp
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12
@@ -194,6 +195,15 @@ def test_partitions_that_the_cluster_lacks_are_told_once_and_not_waited_for() ->
     (left_out,) = sent.left_out.items()
     assert left_out == ("partitions that the cluster does not have", 3)  # nothing but them
     assert sent.requests == sent.answered == 4 and made_up.sender.now_ns < 1000 * MS
+
+
+@pytest.mark.parametrize("flags", [0, NO_RESPONSE])
+def test_a_client_goes_on_where_a_broker_that_took_no_more_hangs_up(flags: int) -> None:
+    frames = produced(3)
+    frames[0].flags = flags
+    made_up = MadeUp(lambda body: BLOCKS if len(made_up.asked) == 1 else produce_response({0: 2}))
+    made_up.send([each for each in frames if not (flags and each is frames[1])])
+    assert len(made_up.asked) == 3 and made_up.sender.sent.answered == 2
 
 
 def test_where_no_broker_is_left_it_ends() -> None:
