@@ -206,6 +206,15 @@ def test_a_client_goes_on_where_a_broker_that_took_no_more_hangs_up(flags: int) 
     assert len(made_up.asked) == 3 and made_up.sender.sent.answered == 2
 
 
+def test_an_error_that_passes_has_its_time_from_when_it_came() -> None:
+    codes_here = iter([codes.NOT_LEADER_OR_FOLLOWER])
+    made_up = MadeUp(lambda body: produce_response({0: 1}, next(codes_here, 0)))
+    delays = iter([MS, 12_000 * MS])  # to connect, and to answer
+    made_up.delay_ns = lambda: next(delays, MS)
+    made_up.send(produced(1))
+    assert len(made_up.asked) == 2 and not made_up.sender.sent.differences
+
+
 def test_where_no_broker_is_left_it_ends() -> None:
     made_up = MadeUp(lambda body: NOTHING, nodes=(1, 2))
     made_up.refusing |= {1, 2}
