@@ -133,6 +133,8 @@ def run(options: argparse.Namespace) -> int:
             return fail(f"kproxy send: {what}; kproxy stats lists clients and groups", 2)
         for line in (*notices, *_announced(plan.admin, options.allow_admin)):
             _say(line)
+        if not plan.requests:
+            return fail("kproxy send: no request is there to send", 2)
         total = plan.requests * options.repeat * options.clients
         with Progress("send", total) as bar:
 

@@ -329,6 +329,9 @@ def test_what_is_torn_is_told(tmp_path: Path) -> None:
     with answering(garbage) as port:
         done = send(torn, f"127.0.0.1:{port}", code=2)
     assert f"{torn}: read up to byte" in done.stderr.splitlines()[0]
+    torn.write_bytes(DEMO.read_bytes()[:40])
+    done = send(torn, "127.0.0.1:1", code=2)  # which it does not even ask
+    assert "no request is there to send" in done.stderr and not done.stdout
 
 
 def lacking(stream: socket.socket) -> None:
