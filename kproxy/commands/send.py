@@ -103,6 +103,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.lines.stream import Stream
     from kproxy.net.sending import NotSent, SendOptions, send
     from kproxy.net.tls.settings import TlsError
+    from kproxy.net.unusable import Unusable
     from kproxy.recording import RecordingError
     from kproxy.send.conversation import SendSettings
     from kproxy.send.substitution import Renaming
@@ -143,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
 
             inputs = _inputs(options, Stream(options.files)) if options.inputs else None
             sent = trio.run(send, how, plan, partial(_read, options), _say, look, inputs)
-    except (NotSent, TlsError, RecordingError) as error:
+    except (NotSent, TlsError, Unusable, RecordingError) as error:
         return fail(f"kproxy send: {error}", 2)
     except FileExistsError as error:
         what = f"{error.filename} exists and is not overwritten; give another --record"

@@ -281,6 +281,13 @@ def test_a_disk_that_is_full_is_told_and_holds_nothing_up(tmp_path: Path) -> Non
     assert "cannot write the recording: File too large" in done.stderr.splitlines()[-1]
 
 
+def test_too_few_open_files_are_told_before_anything_is_sent() -> None:
+    command = [KPROXY, "send", DEMO, "--bootstrap", "127.0.0.1:1"]
+    limited = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *map(str, command)]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 2 and "no room for connections" in done.stderr
+
+
 @pytest.mark.parametrize("how", ["broker", "signal"])
 def test_an_early_end_says_what_was_sent(how: str, tmp_path: Path) -> None:
     with replays.running(DEMO, tmp_path) as replay:
