@@ -157,7 +157,8 @@ def run(options: argparse.Namespace) -> int:
     if sent.ended:
         return fail(f"kproxy send: {ended(sent, total)}", 1 if sent.requests else 2)
     renamed = options.inputs or sent.is_load or options.topic_prefix or options.group_prefix
-    if options.record and len(options.files) == 1 and not renamed:
+    is_one = len(options.files) == len(Stream(options.files).recordings) == 1
+    if options.record and is_one and not renamed:
         own = {"settings"} if settings.factor == 1 else {"settings", "latency"}  # are send's own
         aspects = ",".join(each for each in ASPECTS if each not in own)
         again = "kproxy", "diff", str(options.files[0]), str(options.record), "--compare", aspects

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -256,6 +257,17 @@ def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path
         assert again.stdout.endswith("of copies only errors are compared\n")
     gone = send(DEMO, replay.bootstrap, "--same-cluster", code=2)
     assert gone.stderr.count("\n") == 1 and "refuses connections: nothing was sent" in gone.stderr
+
+
+def test_a_diff_is_proposed_only_of_one_recording(tmp_path: Path) -> None:
+    folder, new = tmp_path / "two", tmp_path / "new.mcap"
+    folder.mkdir()
+    shutil.copy(DEMO, folder)
+    (folder / "torn.mcap").write_bytes(DEMO.read_bytes()[:40])
+    with replays.running(DEMO, tmp_path) as replay:
+        done = send(folder, replay.bootstrap, "--same-cluster", "--record", str(new))
+    assert done.stdout.endswith("no differences\n") and new.exists()
+    assert "next:" not in done.stderr
 
 
 def test_what_a_broker_refuses_is_told_with_what_follows_of_it(tmp_path: Path) -> None:
