@@ -103,6 +103,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.lines.stream import Stream
     from kproxy.net.sending import NotSent, SendOptions, send
     from kproxy.net.tls.settings import TlsError
+    from kproxy.net.unusable import Unusable
     from kproxy.recording import RecordingError
     from kproxy.send.conversation import SendSettings
     from kproxy.send.substitution import Renaming
@@ -133,6 +134,8 @@ def run(options: argparse.Namespace) -> int:
             return fail(f"kproxy send: {what}; kproxy stats lists clients and groups", 2)
         for line in (*notices, *_announced(plan.admin, options.allow_admin)):
             _say(line)
+        if not plan.requests:
+            return fail("kproxy send: no request is there to send", 2)
         total = plan.requests * options.repeat * options.clients
         with Progress("send", total) as bar:
 
@@ -141,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
 
             inputs = _inputs(options, Stream(options.files)) if options.inputs else None
             sent = trio.run(send, how, plan, partial(_read, options), _say, look, inputs)
-    except (NotSent, TlsError, RecordingError) as error:
+    except (NotSent, TlsError, Unusable, RecordingError) as error:
         return fail(f"kproxy send: {error}", 2)
     except FileExistsError as error:
         what = f"{error.filename} exists and is not overwritten; give another --record"
@@ -154,7 +157,8 @@ def run(options: argparse.Namespace) -> int:
     if sent.ended:
         return fail(f"kproxy send: {ended(sent, total)}", 1 if sent.requests else 2)
     renamed = options.inputs or sent.is_load or options.topic_prefix or options.group_prefix
-    if options.record and len(options.files) == 1 and not renamed:
+    is_one = len(options.files) == len(Stream(options.files).recordings) == 1
+    if options.record and is_one and not renamed:
         own = {"settings"} if settings.factor == 1 else {"settings", "latency"}  # are send's own
         aspects = ",".join(each for each in ASPECTS if each not in own)
         again = "kproxy", "diff", str(options.files[0]), str(options.record), "--compare", aspects

@@ -61,6 +61,6 @@ def raise_limit(connections_max: int) -> Descriptors:
             break
     if files < _FILES_MIN:
         raise Unusable(
-            f"ulimit -n {files} leaves no room for clients; at least {_FILES_MIN} is needed"
+            f"ulimit -n {files} leaves no room for connections; at least {_FILES_MIN} is needed"
         )
     return Descriptors(files)

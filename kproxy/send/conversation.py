@@ -115,7 +115,8 @@ class _SentCall:
     taken: list[Any] = attrs.field(factory=list)
     """What was answered of a Produce of which only the rest is sent again."""
     fetched: dict[Any, Fetched] | None = None
-    began_ns: int = 0
+    failing_ns: int = 0
+    """Since when it gets no answer that it can use; 0: it does."""
     is_counted: bool = False
     is_timed: bool = False
     last_fetches: int = 0
@@ -287,7 +288,6 @@ class SentConversation:
 
     def _perform(self, call: _SentCall) -> Steps:
         """Put in what the cluster decides, send, send again, compare."""
-        call.began_ns = self._sender.now_ns
         exchange, api = call.exchange, call.api
         yield from self._prepare(call)
         recorded = exchange.api_version or 0
@@ -455,7 +455,7 @@ class SentConversation:
         address = sender.cluster.nodes.get(link.node if link.node is not None else -1)
         if address is None:
             raise ClusterGone(link.why)  # no broker can be reached
-        if sender.now_ns - call.began_ns > PASSES_NS:
+        if not self._may_pass(call):
             sender.give_up(address, link.why)
         if address in sender.sent.lost:
             raise CannotBeSent("its broker is given up")
@@ -483,13 +483,20 @@ class SentConversation:
         then = set[int]() if call.left_out else compared.errors(recorded)
         if compared.is_to_be_sent_again(then, new, cluster.lacks, cluster.names):
             why_again = call.api, frozenset(compared.errors(new))
-            if self._sender.now_ns - call.began_ns < PASSES_NS:
+            if self._may_pass(call):
                 return why_again not in self._given_up
             self._given_up.add(why_again)
             return False
+        call.failing_ns = 0
         if call.exchange.api_key != codec.FETCH or self._settings.is_load or compared.errors(new):
             return False
         return self._lacks_records(call, new)
+
+    def _may_pass(self, call: _SentCall) -> bool:
+        """Return whether what has failed now, and maybe before, may pass."""
+        now_ns = self._sender.now_ns
+        call.failing_ns = call.failing_ns or now_ns
+        return now_ns - call.failing_ns < PASSES_NS
 
     def _lacks_records(self, call: _SentCall, new: Any) -> bool:
         """Take the records of a Fetch; return whether others may come that the recording has."""

@@ -200,7 +200,9 @@ class Sender:
 
     def blocked(self, link: SendLink, now_ns: int) -> None:
         """The broker takes no more for now."""
-        self.now_ns = link.blocked_ns = now_ns
+        self.now_ns = now_ns
+        if not link.ended:
+            link.blocked_ns = now_ns
 
     def drained(self, link: SendLink, now_ns: int) -> None:
         """The broker has taken all."""
@@ -348,6 +350,7 @@ class Sender:
             return
         link.ended, link.is_open, link.why = True, False, reason
         self._links.pop(link, None)
+        self.drained(link, self.now_ns)  # it holds up nobody
         self.outputs.append((Do.CLOSE, link, None))
         for question in (*link.waiting, *link.unsent):
             question.why = reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -258,6 +259,17 @@ def test_the_recording_itself_answers_as_recorded_and_as_often_as_asked(tmp_path
     assert gone.stderr.count("\n") == 1 and "refuses connections: nothing was sent" in gone.stderr
 
 
+def test_a_diff_is_proposed_only_of_one_recording(tmp_path: Path) -> None:
+    folder, new = tmp_path / "two", tmp_path / "new.mcap"
+    folder.mkdir()
+    shutil.copy(DEMO, folder)
+    (folder / "torn.mcap").write_bytes(DEMO.read_bytes()[:40])
+    with replays.running(DEMO, tmp_path) as replay:
+        done = send(folder, replay.bootstrap, "--same-cluster", "--record", str(new))
+    assert done.stdout.endswith("no differences\n") and new.exists()
+    assert "next:" not in done.stderr
+
+
 def test_what_a_broker_refuses_is_told_with_what_follows_of_it(tmp_path: Path) -> None:
     rule = "name=big api=Produce error=MESSAGE_TOO_LARGE times=1"
     with replays.running(DEMO, tmp_path, "--visible", "causal", "--fault", rule) as replay:
@@ -279,6 +291,13 @@ def test_a_disk_that_is_full_is_told_and_holds_nothing_up(tmp_path: Path) -> Non
         done = subprocess.run(limited, capture_output=True, text=True, timeout=90)
     assert done.returncode == 1 and "no differences" in done.stdout, done.stdout + done.stderr
     assert "cannot write the recording: File too large" in done.stderr.splitlines()[-1]
+
+
+def test_too_few_open_files_are_told_before_anything_is_sent() -> None:
+    command = [KPROXY, "send", DEMO, "--bootstrap", "127.0.0.1:1"]
+    limited = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *map(str, command)]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 2 and "no room for connections" in done.stderr
 
 
 @pytest.mark.parametrize("how", ["broker", "signal"])
@@ -329,6 +348,9 @@ def test_what_is_torn_is_told(tmp_path: Path) -> None:
     with answering(garbage) as port:
         done = send(torn, f"127.0.0.1:{port}", code=2)
     assert f"{torn}: read up to byte" in done.stderr.splitlines()[0]
+    torn.write_bytes(DEMO.read_bytes()[:40])
+    done = send(torn, "127.0.0.1:1", code=2)  # which it does not even ask
+    assert "no request is there to send" in done.stderr and not done.stdout
 
 
 def lacking(stream: socket.socket) -> None:

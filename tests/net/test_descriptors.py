@@ -62,7 +62,8 @@ def test_too_few_are_an_error_in_one_line(tmp_path: Path, typed: list[str]) -> N
     *told, line = (tmp_path / "log").read_text().splitlines()
     assert told in ([], ["kproxy: serves 1 topic, 2 batches, 1 group"])
     assert (
-        line == f"kproxy {command}: ulimit -n 40 leaves no room for clients; at least 48 is needed"
+        line
+        == f"kproxy {command}: ulimit -n 40 leaves no room for connections; at least 48 is needed"
     )
 
 

@@ -106,6 +106,9 @@ class MadeUp:
             body = self._answer(asked.body)
         else:
             body = self._own(asked.body)
+        if body is BLOCKS:
+            sender.blocked(link, sender.now_ns)
+            body = None
         if body is None:
             self._at(link, lambda at_ns: sender.ended(link, CLOSED, at_ns))
         elif body is not NOTHING:
@@ -154,3 +157,5 @@ class MadeUp:
 
 NOTHING = object()
 """A broker that does not answer."""
+BLOCKS = object()
+"""It takes no more bytes, then it hangs up."""

@@ -6,9 +6,10 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kproxy.exchange.entries import NO_RESPONSE
 from kproxy.send.conversation import SendSettings
 from kproxy.send.sender import ClusterGone, Do
 from kproxy.wire.protocol import codes, messages
@@ -20,7 +21,7 @@ from tests.exchange.bodies import (
     produce_response,
 )
 from tests.exchange.making import MS, START_NS, request, response
-from tests.send.made_up import NOTHING, REFUSED, MadeUp
+from tests.send.made_up import BLOCKS, NOTHING, REFUSED, MadeUp
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12
@@ -37,17 +38,18 @@ def conversation(spans: list[tuple[int, int, int]]) -> list[Any]:
         frame = request("FindCoordinator", 1, kind(key=f"{number}"), number, connection)
         frame.received_ns = frame.sent_ns = at_ns
         last[connection] = max(last.get(connection, 0), at_ns + took * MS) + 1
-        answered = messages.FindCoordinatorResponse()
-        frames += [frame, response(frame, answered, received_ns=last[connection])]
+        ends = dict.fromkeys(("received_ns", "sent_ns"), last[connection])
+        frames += [frame, response(frame, messages.FindCoordinatorResponse(), **ends)]
     return sorted(frames, key=lambda each: each.received_ns)
 
 
-@given(SPANS, st.data())
-def test_all_is_asked_once_after_what_was_answered_before(spans, data) -> None:
+@given(SPANS, st.sets(st.integers(1, 12)), st.lists(st.integers(0, 50)))
+@example([(1, 0, 1), (1, 0, 1), (2, 2, 1)], set(), [1, 0]).via("the later one connects first")
+def test_all_is_asked_once_after_what_was_answered_before(spans, hangs_up, delays_ms) -> None:
     frames = conversation(spans)
     requests = {each.number: each for each in frames if each.side.name == "CLIENT"}
     ends_ns = {each.number: each.received_ns for each in frames if each.side.name == "BROKER"}
-    hangs_up = data.draw(st.sets(st.sampled_from(sorted(requests))))
+    hangs_up &= {*requests}
     asked: list[int] = []
 
     def answer(body: Any) -> Any:
@@ -58,7 +60,8 @@ def test_all_is_asked_once_after_what_was_answered_before(spans, data) -> None:
         return None if number in hangs_up else messages.FindCoordinatorResponse()
 
     made_up = MadeUp(answer)
-    made_up.delay_ns = lambda: data.draw(st.integers(0, 50)) * MS
+    delays = itertools.chain(delays_ms, itertools.repeat(1))
+    made_up.delay_ns = lambda: next(delays) * MS
     made_up.send(frames)
     assert sorted(asked) == sorted(requests)
     for connection in (1, 2, 3):
@@ -192,6 +195,24 @@ def test_partitions_that_the_cluster_lacks_are_told_once_and_not_waited_for() ->
     (left_out,) = sent.left_out.items()
     assert left_out == ("partitions that the cluster does not have", 3)  # nothing but them
     assert sent.requests == sent.answered == 4 and made_up.sender.now_ns < 1000 * MS
+
+
+@pytest.mark.parametrize("flags", [0, NO_RESPONSE])
+def test_a_client_goes_on_where_a_broker_that_took_no_more_hangs_up(flags: int) -> None:
+    frames = produced(3)
+    frames[0].flags = flags
+    made_up = MadeUp(lambda body: BLOCKS if len(made_up.asked) == 1 else produce_response({0: 2}))
+    made_up.send([each for each in frames if not (flags and each is frames[1])])
+    assert len(made_up.asked) == 3 and made_up.sender.sent.answered == 2
+
+
+def test_an_error_that_passes_has_its_time_from_when_it_came() -> None:
+    codes_here = iter([codes.NOT_LEADER_OR_FOLLOWER])
+    made_up = MadeUp(lambda body: produce_response({0: 1}, next(codes_here, 0)))
+    delays = iter([MS, 12_000 * MS])  # to connect, and to answer
+    made_up.delay_ns = lambda: next(delays, MS)
+    made_up.send(produced(1))
+    assert len(made_up.asked) == 2 and not made_up.sender.sent.differences
 
 
 def test_where_no_broker_is_left_it_ends() -> None:
