@@ -169,7 +169,7 @@ async def test_token() -> None:
     opened = (await open_addresses(("0.0.0.0", 0), "s3cret", None)).control
     assert opened and opened.token == "s3cret"
     for listener in opened.listening:
-        await listener.aclose()
+        listener.close()
     assert refused("s3cret") == refused("s3cret", authorization="Bearer s3crets") == 401
     assert refused("s3cret", authorization="Bearer s3cret") == 404
 

@@ -28,7 +28,8 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.look.lines.jsonl import to_json
 from kproxy.look.lines.record_lines import RecordSelection, json_pieces
-from kproxy.recording import RecordingError, RecordingFile
+from kproxy.recording import RecordingError
+from kproxy.recording.exchanges import StoredFrames
 from kproxy.recording.uri import located
 from kproxy.tables import batches, reading, splits
 from kproxy.tables.views import EXCHANGES, chosen
@@ -218,8 +219,8 @@ def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.Monkey
     def opened(*_: object) -> None:
         raise AssertionError("a frame was opened")
 
-    monkeypatch.setattr(RecordingFile, "frame", opened)
-    monkeypatch.setattr(RecordingFile, "frame_bytes", opened)
+    monkeypatch.setattr(StoredFrames, "frame", opened)
+    monkeypatch.setattr(StoredFrames, "data", opened)
     assert len(rows([DEMO], "frames")) == 2 * len(rows([DEMO], "exchanges"))
     assert rows([broken], "exchanges", None, 10_000)
     with pytest.raises(AssertionError, match="a frame was opened"):
