@@ -97,7 +97,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import trio
 
-    from kproxy.look.diff.compare import ASPECTS
     from kproxy.look.lines.progress import Progress, reading
     from kproxy.look.lines.sent import ended, figures, lines
     from kproxy.look.lines.stream import Stream
@@ -159,11 +158,18 @@ def run(options: argparse.Namespace) -> int:
     renamed = options.inputs or sent.is_load or options.topic_prefix or options.group_prefix
     is_one = len(options.files) == len(Stream(options.files).recordings) == 1
     if options.record and is_one and not renamed:
-        own = {"settings"} if settings.factor == 1 else {"settings", "latency"}  # are send's own
-        aspects = ",".join(each for each in ASPECTS if each not in own)
-        again = "kproxy", "diff", str(options.files[0]), str(options.record), "--compare", aspects
-        _say(f"next: {shlex.join(again)}")
+        _say(f"next: {_next(options, settings.factor)}")
     return int(bool(sent.differences))
+
+
+def _next(options: argparse.Namespace, factor: float | None) -> str:
+    """Return the command that compares both recordings, but for what is send's own."""
+    from kproxy.look.diff.compare import ASPECTS
+
+    own = {"settings"} if factor == 1 else {"settings", "latency"}
+    aspects = ",".join(each for each in ASPECTS if each not in own)
+    again = "kproxy", "diff", str(options.files[0]), str(options.record), "--compare", aspects
+    return shlex.join(again)
 
 
 def _planned(

@@ -324,6 +324,7 @@ def test_an_early_end_says_what_was_sent(how: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.skipif(not ALL, reason="takes long: KPROXY_TEST_ALL=1")
 def test_over_tls_kproxy_logs_in_again_before_a_session_ends(
     kafka_431: kafka.Kafka, issued: Certificates, prefix: str, tmp_path: Path
 ) -> None:
