@@ -6,11 +6,10 @@
                                                                              ├─▶ Deviation …
     new response ────────────────────────────────────────────────────────────┘
 
-What varies (`exchange.varying`) is left out, and so is what it has
-besides: other topics, more versions. Of errors that pass by themselves, which a client answers by
-asking again, those of the recording need not come again. What the recording has blanked out is no
-difference. Records are compared one by one, at the
-offsets that they have now (`Fetched`).
+What varies (`exchange.varying`) is left out, and so is what this cluster has besides: other topics,
+more versions. Of errors that pass by themselves, which a client answers by asking again, those of
+the recording need not come again. What the recording has blanked out is no difference. Records are
+compared one by one, at the offsets that they have now (`Fetched`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from kproxy.wire.protocol.select import select_of
 
 _COUNTED = frozenset(("MetadataResponse", "DescribeTopicPartitionsResponse"))
 _BROKER_CONFIGS = (4, 8)
-_SHOWN_MAX = 120
 
 
 class Deviation(NamedTuple):
@@ -164,7 +162,7 @@ def _plain(field: Field, value: Any) -> Any:
 
 def _key(element: Any) -> Any:
     """Return what tells an element of an array from the others."""
-    for name in _KEYS:
+    for name in varying.KEYS:
         value = getattr(element, name, None)
         if value not in (None, "", schema.NO_UUID):
             return value
@@ -172,7 +170,6 @@ def _key(element: Any) -> Any:
     return None if number < 0 else number
 
 
-_KEYS = ("name", "topic", "topic_name", "group_id", "key", "resource_name", "member_id")
 _EMBEDDED = ("assignment", "member_assignment")
 
 

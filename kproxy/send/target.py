@@ -6,8 +6,8 @@
     Metadata ──────────▶ brokers, leaders, ids of topics ─┐
     FindCoordinator ───▶ coordinators ────────────────────┴─▶ which broker a request goes to
 
-Whoever feeds it asks for what `lacking` says; what turns out to be wrong is forgotten, and asked
-for again. A request to the leaders of several partitions is divided (`divided`), and what they
+Whoever feeds it asks for what is not known; what turns out to be wrong is forgotten, and asked for
+again. A request to the leaders of several partitions is divided (`divided`), and what they
 answer is one response again (`merged`).
 """
 
