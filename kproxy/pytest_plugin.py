@@ -543,14 +543,15 @@ and until a test that goes on is interrupted again."""
 @contextlib.contextmanager
 def _ended_when_red(item: pytest.Item) -> Iterator[None]:
     """With `fail_fast` end a test that waits though it has failed, as Ctrl-C does: all that runs in
-    a main thread knows how to end then, and nobody's signals are taken."""
+    a main thread knows how to end then. Meanwhile Ctrl-C is Python's own, for trio minds no other:
+    Spark's, for one, would end it within its loop, which could not be begun again."""
     run, main = item.stash.get(_run, None), threading.main_thread()
     can_end = hasattr(signal, "pthread_kill") and threading.current_thread() is main
     if run is None or not run.fails_fast or not can_end:
         yield
         return
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # this runs in the background
+    if before is not None:  # which is not Python's, and cannot be given back
         signal.signal(signal.SIGINT, signal.default_int_handler)
     is_over, interrupted = threading.Event(), threading.Event()
 
@@ -579,7 +580,7 @@ def _ended_when_red(item: pytest.Item) -> Iterator[None]:
                 thread.join()
             if interrupted.is_set() and signal.SIGINT in signal.sigpending():
                 signal.sigwait({signal.SIGINT})  # the test has blocked it
-            if before is signal.SIG_IGN:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, before)
     except BaseException:
         if interrupted.is_set():

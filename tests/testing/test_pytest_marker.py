@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from typing import Any
 
 import pytest
+import trio
 
 from tests.testing.plugin import APP, demo_project, record, run
 
@@ -133,6 +136,11 @@ def test_what_differs_is_told_of_a_test_that_is_interrupted(pytester: pytest.Pyt
     found.stdout.fnmatch_lines(["kproxy: orders: none of its 12 recorded records; the first: *"])
 
 
+def cancel_and_raise(*_: object) -> None:
+    """A handler as Spark's session has one."""
+    raise KeyboardInterrupt
+
+
 WAITING = """
     import asyncio, signal, threading, time
     import aiokafka, confluent_kafka, trio
@@ -212,3 +220,18 @@ def test_a_test_that_waits_though_it_has_failed_is_ended_if_that_is_wanted(
     found.stdout.no_fnmatch_line("*abandoned*")
     red = "orders: the record is not in the recording: key 'k', value 'wrong' (orders[1])"
     assert [line.startswith(red) for line in found.outlines].count(True) == 6
+
+
+@pytest.mark.parametrize("before", [signal.SIG_IGN, cancel_and_raise])
+def test_whoever_had_ctrl_c_has_it_again_and_trio_can_begin_anew(
+    before: Any, pytester: pytest.Pytester
+) -> None:
+    """A process in the background ignores it; Spark's session has a handler of its own."""
+    demo_project(pytester, WAITING)
+    ours = signal.signal(signal.SIGINT, before)
+    try:
+        run(pytester, "-k", "test_trio").assert_outcomes(failed=1)
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, ours)
+    assert trio.run(trio.sleep, 0) is None
