@@ -18,6 +18,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.meanings import ERROR, GROUP, PREDICATES, TRANSACTIONAL_ID
 from kproxy.exchange.varying import Purpose, purpose
 from kproxy.wire.protocol import is_retriable, schema
+from kproxy.wire.protocol.codes import REBALANCE_IN_PROGRESS
 from kproxy.wire.protocol.select import select
 
 _READS = ("Describe", "List", "Metadata")
@@ -39,7 +40,7 @@ _TRANSACTION_FIRST = frozenset(("AddOffsetsToTxn",))
 """APIs that name a group, and that the coordinator of the transaction answers."""
 
 
-_NOT_TWICE = frozenset(("JoinGroup", "Produce"))
+_NOT_TWICE = frozenset(("JoinGroup", "Produce", "SyncGroup"))
 """APIs of which a request that was refused must not be sent: here it may not be, and it came again
 in the recording."""
 NEEDS_ALLOW_ADMIN = "what changes the cluster, without --allow-admin"
@@ -100,7 +101,7 @@ def _was_refused(exchange: Exchange) -> bool:
     if exchange.response is None:
         return False
     codes = meanings.fields_in_body(type(exchange.response), ERROR).values(exchange.response)
-    return bool(codes) and all(map(is_refused_for_now, codes))
+    return bool(codes) and all(is_refused_for_now(c) or c == REBALANCE_IN_PROGRESS for c in codes)
 
 
 def is_refused_for_now(code: int) -> bool:

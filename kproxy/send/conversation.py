@@ -8,7 +8,8 @@
 
 A client is a recorded connection; its requests go, on links of its own, to whichever broker leads
 or coordinates what they name. What a client would ask again is sent again: after an error that
-passes, and a Fetch until the records that the recording has are there, or can no longer come.
+passes, and a Fetch until the records that the recording has are there, or can no longer come. A
+member of a group that others have left behind joins again (`groups`).
 
 A client's links end where the recorded connection ended. Memory is bounded by `is_full`, and by
 what is unanswered.
@@ -25,9 +26,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
-from kproxy.proxy import redact
 from kproxy.send import compared, forms, target, transactions
 from kproxy.send.apis import (
     Answers,
@@ -37,16 +36,26 @@ from kproxy.send.apis import (
     is_refused_for_now,
     why_left_out,
 )
+from kproxy.send.calls import (
+    JOIN_GROUP,
+    SYNC_GROUP,
+    SentCall,
+    SentClient,
+    answered_ns,
+    decoded,
+    forms_group,
+    has_records,
+    take_membership,
+)
 from kproxy.send.compared import Deviation, Fetched
-from kproxy.send.fetching import RecordedFetchSession
-from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, Outstanding, SendItem
+from kproxy.send.groups import JOINS_AGAIN, SentGroups
+from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, Outstanding, SendItem, gives_an_id
 from kproxy.send.sender import (
     AGAIN_NS,
     PASSES_NS,
     ClusterGone,
     Question,
     Sender,
-    SendLink,
     Steps,
 )
 from kproxy.send.substitution import Renaming, Substitution, Where, name_topics
@@ -60,8 +69,8 @@ _METADATA_CREATES_NOTHING = 4
 _WAITS = ("max_wait_ms", "rebalance_timeout_ms", "timeout_ms")
 """Fields of a request with the time that the broker may take besides."""
 _JOIN_NS = 20_000_000
-"""Between two members that join, which have connections of their own: the first one leads. At once,
-one pair in five came the other way round to a broker of Kafka 4.3."""
+"""Behind a JoinGroup, to what other members ask on connections of their own: the first one leads.
+At once, one pair in five came the other way round to a broker of Kafka 4.3."""
 _SETTLES_NS = 2_000_000_000
 """A cluster takes a moment to carry out what changes it: what is read meanwhile, and differs, is
 read again."""
@@ -97,51 +106,6 @@ class SendSettings:
             ]
 
 
-@attrs.define(eq=False)
-class _SentCall:
-    """A request under way."""
-
-    exchange: Exchange
-    size_bytes: int
-    client: _SentClient
-    ticket: int
-    blocks_others: bool
-    """Requests of other connections wait for its response, too."""
-    request: Any = None
-    """Its body as it is sent."""
-    version: int = 0
-    left_out: set[Where] = attrs.field(factory=set)
-    """Partitions that were refused for the moment in the recording: for them it came again."""
-    taken: list[Any] = attrs.field(factory=list)
-    """What was answered of a Produce of which only the rest is sent again."""
-    fetched: dict[Any, Fetched] | None = None
-    failing_ns: int = 0
-    """Since when it gets no answer that it can use; 0: it does."""
-    is_counted: bool = False
-    is_timed: bool = False
-    last_fetches: int = 0
-
-    @property
-    def api(self) -> str:
-        """The name of its API."""
-        return self.exchange.api or ""
-
-
-@attrs.define(eq=False)
-class _SentClient:
-    """A recorded connection."""
-
-    client_id: str | None
-    outstanding: Outstanding = attrs.field(factory=Outstanding)
-    session: RecordedFetchSession = attrs.field(factory=RecordedFetchSession)
-    links: dict[int | None, SendLink] = attrs.field(factory=dict)
-    queue: deque[_SentCall] = attrs.field(factory=deque)
-    """What waits for its own order."""
-    sending: _SentCall | None = None
-    """What begins, and is not sent yet."""
-    has_ended: bool = False
-
-
 class SentConversation:
     """One copy of the recording's conversation."""
 
@@ -150,13 +114,15 @@ class SentConversation:
         self._sender = sender
         self._settings = settings
         self._transactions = ImplicitTransactions()
-        self._is_joining = False
-        """A JoinGroup is not long sent: members join in their order, for the first one leads."""
+        self._joins: dict[SentCall, None] = {}
+        """What is to be sent, or not long sent: members join in their order, for the first one
+        leads."""
+        self._groups = SentGroups[SentClient]()
         self._items: deque[SendItem] = deque()
         self._held = self._held_bytes = 0
         """What was taken, and has not begun."""
         self._is_whole = False
-        self._clients: dict[tuple[str | None, int], _SentClient] = {}
+        self._clients: dict[tuple[str | None, int], SentClient] = {}
         self._outstanding = Outstanding()
         self._tickets = 0
         self._began_ns = self._first_ns = self._due_ns = 0
@@ -208,8 +174,11 @@ class SentConversation:
                     self._due_ns = due_ns
                     self._sender.timers.at(due_ns, lambda now_ns: self._dispatch())
                 return
-            joins = isinstance(item.entry, Exchange) and item.entry.api == "JoinGroup"
-            if self._outstanding.hold(item.after_ns) or (joins and self._is_joining):
+            is_held = self._outstanding.hold(item.after_ns)
+            if (is_held or self._joins) and (waiting := self._groups.waiting(now_ns)):
+                self._let_pass(waiting)
+                is_held = self._outstanding.hold(item.after_ns)
+            if is_held or (self._joins and forms_group(item.entry)):
                 return
             self._items.popleft()
             self._put(item)
@@ -218,6 +187,14 @@ class SentConversation:
             if not self._calls:
                 for client in self._clients.values():
                     self._end(client)
+
+    def _let_pass(self, waiting: dict[SentClient, int]) -> None:
+        """Have nobody wait for clients that wait for others."""
+        for client, ticket in waiting.items():
+            self._outstanding.answered(ticket)
+            for call in client.queue:
+                self._outstanding.answered(call.ticket)
+                self._joins.pop(call, None)
 
     def _put(self, item: SendItem) -> None:
         exchange = item.entry
@@ -236,15 +213,16 @@ class SentConversation:
         if client is None:
             suffix = self.substitution.renaming.suffix
             renamed = exchange.client_id and f"{exchange.client_id}{suffix}"
-            client = self._clients[item.connection] = _SentClient(renamed)
+            client = self._clients[item.connection] = SentClient(renamed)
         self._tickets += 1
         is_poll = exchange.api_key in (codec.FETCH, _SHARE_FETCH)
-        blocks_others = not is_poll or _has_records(exchange)
-        call = _SentCall(exchange, item.size_bytes, client, self._tickets, blocks_others)
+        blocks_others = not is_poll or has_records(exchange)
+        call = SentCall(exchange, item.size_bytes, client, self._tickets, blocks_others)
         self._calls += 1
-        self._is_joining = self._is_joining or call.api == "JoinGroup"
+        if exchange.api_key == JOIN_GROUP:
+            self._joins[call] = None
         if blocks_others:
-            self._outstanding.sent(call.ticket, _answered_ns(exchange))
+            self._outstanding.sent(call.ticket, answered_ns(exchange))
         self._producing += exchange.api_key == _PRODUCE
         client.queue.append(call)
         self._advance(client)
@@ -253,27 +231,28 @@ class SentConversation:
         self._held -= 1
         self._held_bytes -= size_bytes
 
-    def _advance(self, client: _SentClient) -> None:
+    def _advance(self, client: SentClient) -> None:
         """Begin what a client sends next, if its own order has it so."""
         if client.sending or any(link.blocked_ns for link in client.links.values()):
             return
         if client.queue and not client.outstanding.hold(client.queue[0].exchange.time_ns):
             call = client.queue.popleft()
             self._let_go(call.size_bytes)
-            client.outstanding.sent(call.ticket, _answered_ns(call.exchange))
+            client.outstanding.sent(call.ticket, answered_ns(call.exchange))
             client.sending = call
             self._sender.start(self._steps(call))
         elif client.has_ended and not client.queue and not len(client.outstanding):
             for link in client.links.values():
                 self._sender.close(link)
 
-    def _end(self, client: _SentClient) -> None:
+    def _end(self, client: SentClient) -> None:
         client.has_ended = True
+        self._groups.leaves(client, client.member_id)
         self._advance(client)
 
     # ---- a call
 
-    def _steps(self, call: _SentCall) -> Steps:
+    def _steps(self, call: SentCall) -> Steps:
         try:
             yield from self._perform(call)
         except CannotBeSent as error:
@@ -281,12 +260,17 @@ class SentConversation:
         self._was_sent(call)
         self._calls -= 1
         self._producing -= call.exchange.api_key == _PRODUCE
+        if call.exchange.api_key == JOIN_GROUP:
+            is_member = call.client.joined is call
+            self._groups.joined(call.client, call.client.member_id if is_member else "")
+        elif call.exchange.api_key == SYNC_GROUP:
+            self._groups.synced(call.client)
         call.client.outstanding.answered(call.ticket)
         self._outstanding.answered(call.ticket)
         self._advance(call.client)
         self._dispatch()
 
-    def _perform(self, call: _SentCall) -> Steps:
+    def _perform(self, call: SentCall) -> Steps:
         """Put in what the cluster decides, send, send again, compare."""
         exchange, api = call.exchange, call.api
         yield from self._prepare(call)
@@ -299,6 +283,8 @@ class SentConversation:
                 yield from self._before_retry(call, new)
                 continue
             new = target.merged([*call.taken, new])
+            if exchange.api_key == JOIN_GROUP and not new.error_code:
+                take_membership(call, new)
             yield from self._begin_epoch(call, new)
             found = [*self._compared(call, new)]
             if not (found and is_read(api) and self._sender.now_ns < self._settles_ns):
@@ -309,7 +295,7 @@ class SentConversation:
         for each in found:
             self._sender.sent.differs(each, exchange.number)
 
-    def _begin_epoch(self, call: _SentCall, new: Any) -> Steps:
+    def _begin_epoch(self, call: SentCall, new: Any) -> Steps:
         """Begin the epoch that comes with the end of a transaction, where the broker knows only
         the older protocol: the sequences of a newer client begin anew with it."""
         told = getattr(call.exchange.response, "producer_id", -1)
@@ -318,7 +304,7 @@ class SentConversation:
             if answer is not None and not answer.error_code:
                 new.producer_id, new.producer_epoch = answer.producer_id, answer.producer_epoch
 
-    def _prepare(self, call: _SentCall) -> Steps:
+    def _prepare(self, call: SentCall) -> Steps:
         """Make the request as this cluster takes it.
 
         Raises: CannotBeSent.
@@ -339,6 +325,10 @@ class SentConversation:
             if lacking:
                 yield from self._sender.learn_topics(lacking)
         self.substitution.translate(body, names)
+        if exchange.api_key == SYNC_GROUP:
+            yield from self._put_assignments(call)
+        elif exchange.api_key == JOIN_GROUP and not gives_an_id(exchange):
+            self._groups.joins(body.group_id, call.client, call.client.member_id, call.ticket)
         if exchange.response is not None and answers(api) is Answers.LEADER:
             refused = compared.failed(exchange.response, names, is_refused_for_now)
             left_out = {(self.substitution.renaming.topic(each[0]), each[1]) for each in refused}
@@ -351,7 +341,7 @@ class SentConversation:
                 body.topics = None  # all of them, as newer versions say it
         wanted = max(exchange.api_version or 0, least)
         call.version = cluster.version(exchange.api_key or 0, wanted, call.request)
-        if call.version != wanted:
+        if call.version != wanted and not call.is_counted:
             what = "version: the cluster knows {} to {}".format(*cluster.versions[exchange.api_key])
             self._differs(call, what, f"v{exchange.api_version}", f"sent as v{call.version}")
 
@@ -373,7 +363,7 @@ class SentConversation:
             yield AGAIN_NS
         return None
 
-    def _exchange(self, call: _SentCall) -> Steps:
+    def _exchange(self, call: SentCall) -> Steps:
         """Send a request to whoever answers it; return the response, None if there is none."""
         sender, cluster, exchange = self._sender, self._sender.cluster, call.exchange
         responses, left = [], [call.request]
@@ -406,7 +396,7 @@ class SentConversation:
                 sender.sent.answer(call.api, sender.now_ns - questions[-1].written_ns)
             kind = exchange.api_key or 0, call.version
             try:
-                responses += [_body(each.answer, *kind) for each in questions if each.answer]
+                responses += [decoded(each.answer, *kind) for each in questions if each.answer]
             except ProtocolError as error:
                 self._differs(call, "the response cannot be decoded", "", str(error))
                 return None
@@ -415,7 +405,7 @@ class SentConversation:
             left = [each.body for each in open_]
         return target.merged(responses)
 
-    def _ask(self, call: _SentCall, node: int | None, body: Any) -> Question:
+    def _ask(self, call: SentCall, node: int | None, body: Any) -> Question:
         """Ask a broker, or any."""
         exchange, client = call.exchange, call.client
         if node is None and exchange.node_id in self._sender.cluster.nodes:
@@ -434,19 +424,19 @@ class SentConversation:
         except ProtocolError as error:
             raise CannotBeSent(f"cannot be said in v{call.version}: {error}") from None
 
-    def _was_sent(self, call: _SentCall) -> None:
+    def _was_sent(self, call: SentCall) -> None:
         """Have the client go on, and, in a while, who joins behind it."""
         if call.client.sending is call:
             call.client.sending = None
             self._sender.soon(partial(self._advance, call.client))
-            if call.api == "JoinGroup":
-                self._sender.timers.at(self._sender.now_ns + _JOIN_NS, self._joined)
+            if call in self._joins:
+                self._sender.timers.at(self._sender.now_ns + _JOIN_NS, partial(self._joined, call))
 
-    def _joined(self, now_ns: int) -> None:
-        self._is_joining = False
+    def _joined(self, call: SentCall, now_ns: int) -> None:
+        self._joins.pop(call, None)
         self._dispatch()
 
-    def _find_others(self, call: _SentCall, unsent: list[Question]) -> Steps:
+    def _find_others(self, call: SentCall, unsent: list[Question]) -> Steps:
         """Have others answer than brokers that are not there.
 
         Raises: CannotBeSent, ClusterGone.
@@ -462,7 +452,7 @@ class SentConversation:
         yield AGAIN_NS
         yield from self._learn_anew(call)
 
-    def _learn_anew(self, call: _SentCall) -> Steps:
+    def _learn_anew(self, call: SentCall) -> Steps:
         """Forget who answers a call, and ask."""
         cluster, topics = self._sender.cluster, set[str]()
         if cluster.needs_topics(call.api):
@@ -472,7 +462,7 @@ class SentConversation:
 
     # ---- again
 
-    def _should_retry(self, call: _SentCall, new: Any) -> bool:
+    def _should_retry(self, call: SentCall, new: Any) -> bool:
         recorded, cluster = call.exchange.response, self._sender.cluster
         if recorded is None:
             return False
@@ -480,6 +470,8 @@ class SentConversation:
             if recorded.error_code != new.error_code:  # from v4 on members join twice
                 call.request.member_id = new.member_id
                 return True
+        if self._left_behind(call, new):
+            return self._may_pass(call)
         then = set[int]() if call.left_out else compared.errors(recorded)
         if compared.is_to_be_sent_again(then, new, cluster.lacks, cluster.names):
             why_again = call.api, frozenset(compared.errors(new))
@@ -492,13 +484,13 @@ class SentConversation:
             return False
         return self._lacks_records(call, new)
 
-    def _may_pass(self, call: _SentCall) -> bool:
+    def _may_pass(self, call: SentCall) -> bool:
         """Return whether what has failed now, and maybe before, may pass."""
         now_ns = self._sender.now_ns
         call.failing_ns = call.failing_ns or now_ns
         return now_ns - call.failing_ns < PASSES_NS
 
-    def _lacks_records(self, call: _SentCall, new: Any) -> bool:
+    def _lacks_records(self, call: SentCall, new: Any) -> bool:
         """Take the records of a Fetch; return whether others may come that the recording has."""
         renaming, offsets = self.substitution.renaming, self.substitution.offsets
         if call.fetched is None:
@@ -519,8 +511,10 @@ class SentConversation:
         isolated = getattr(call.request, "isolation_level", 0)
         return call.last_fetches <= (_LAST_FETCHES if isolated else 1)
 
-    def _before_retry(self, call: _SentCall, new: Any) -> Steps:
-        if call.fetched is None or compared.errors(new):
+    def _before_retry(self, call: SentCall, new: Any) -> Steps:
+        if join := self._left_behind(call, new):
+            yield from self._join_again(call, join)
+        elif call.fetched is None or compared.errors(new):
             if call.exchange.api_key == _PRODUCE:
                 self._keep_rest(call, new)
             yield AGAIN_NS
@@ -530,7 +524,57 @@ class SentConversation:
                 yield AGAIN_NS
             self._advance_fetch(call)
 
-    def _keep_rest(self, call: _SentCall, new: Any) -> None:
+    def _left_behind(self, call: SentCall, new: Any) -> SentCall | None:
+        """Return how a member has joined that is refused because others have joined, or went on, as
+        they had not in the recording."""
+        client, here = call.client, compared.errors(new)
+        if call.api == "Heartbeat" and any(each.api == "LeaveGroup" for each in client.queue):
+            return None
+        is_new = here & JOINS_AGAIN - compared.errors(call.exchange.response)
+        return client.joined if is_new and client.joined is not call else None
+
+    def _join_again(self, call: SentCall, join: SentCall) -> Steps:
+        """Have a member come to where the others are, as its client would."""
+        client, sync = call.client, call.client.synced
+        self._outstanding.answered(call.ticket)  # others may have to come, too
+        self._groups.joins(join.request.group_id, client, client.member_id, call.ticket)
+        self._sender.soon(self._dispatch)
+        new = yield from self._exchange(join)
+        is_member = new is not None and not new.error_code
+        self._groups.joined(client, new.member_id if is_member else "")
+        if is_member:
+            take_membership(join, new)
+            self._learn(join, new)
+        if sync is not None and sync is not call:
+            yield from self._prepare(sync)
+            yield from self._exchange(sync)
+        yield from self._prepare(call)
+
+    def _put_assignments(self, call: SentCall) -> Steps:
+        """Have whoever leads now say who gets which partitions: the cluster chooses who does."""
+        client, groups, body = call.client, self._groups, call.request
+        gives_up_ns = self._sender.now_ns + _SETTLES_NS
+        client.synced = call
+        if call.exchange.response is not None:
+            groups.assigned[client.member_id] = self._expected(call).assignment
+        given = {each.member_id: each.assignment for each in body.assignments}
+        is_as_it_was = client.leads == given.keys() and given
+        if not is_as_it_was:
+            until_ns = self._sender.now_ns + AGAIN_NS
+            groups.syncs(body.group_id, client, call.ticket, until_ns)
+            self._sender.timers.at(until_ns, lambda now_ns: self._dispatch())
+        while not is_as_it_was and client.leads - groups.assigned.keys():
+            if self._sender.now_ns >= gives_up_ns:
+                break
+            yield AGAIN_NS
+        assigned = {**given, **groups.assigned}
+        kind = type(body).SyncGroupRequestAssignment
+        body.assignments = [
+            kind(member_id=each, assignment=assigned[each])
+            for each in sorted(client.leads & assigned.keys())
+        ]
+
+    def _keep_rest(self, call: SentCall, new: Any) -> None:
         """Have a Produce go on with what was not taken: the rest would be there twice."""
         names = self._sender.cluster.names
         name_topics(new, names)
@@ -542,7 +586,7 @@ class SentConversation:
                 call.request, compared.failed(new, names, lambda code: not is_retriable(code))
             )
 
-    def _advance_fetch(self, call: _SentCall) -> None:
+    def _advance_fetch(self, call: SentCall) -> None:
         """Have a Fetch go on behind what has come."""
         call.request.max_wait_ms = min(call.request.max_wait_ms, _AGAIN_WAIT_MS)
         renamed = self.substitution.renaming.topic
@@ -558,13 +602,13 @@ class SentConversation:
 
     # ---- the end
 
-    def _compared(self, call: _SentCall, new: Any) -> Iterator[Deviation]:
+    def _compared(self, call: SentCall, new: Any) -> Iterator[Deviation]:
         """Learn from a pair of responses, and compare them."""
         exchange, api, cluster = call.exchange, call.api, self._sender.cluster
-        recorded, names = exchange.response, exchange.topic_names
+        recorded = exchange.response
         if recorded is None:
             return
-        self.substitution.learn(exchange.request, recorded, call.request, new, names)
+        self._learn(call, new)
         if exchange.api_key in (_PRODUCE, _LIST_OFFSETS):
             self._learn_offsets(exchange, new)
         if self._settings.is_load and not compared.errors(new):
@@ -578,14 +622,23 @@ class SentConversation:
                     self._without_records.add(where)
                 yield from each.differences(where, offsets)
             return
-        kind = exchange.api_key or 0, exchange.api_version or 0
-        expected = _body(exchange.response_frame or b"", *kind)  # which was decoded before
-        self.substitution.translate(expected, names)
-        expected = target.without(expected, call.left_out)
+        expected = target.without(self._expected(call), call.left_out)
         name_topics(new, cluster.names)
         both = call.version, exchange.api_version or 0
         version = max(both) if type(new).__name__ in forms.LISTS else min(both)
         yield from compared.differences(exchange, expected, new, version, cluster.lacks)
+
+    def _expected(self, call: SentCall) -> Any:
+        """Return the recorded response as this cluster would say it."""
+        then = call.exchange
+        body = decoded(then.response_frame or b"", then.api_key or 0, then.api_version or 0)
+        self.substitution.translate(body, then.topic_names)  # it was decoded before
+        return body
+
+    def _learn(self, call: SentCall, new: Any) -> None:
+        then = call.exchange
+        names = then.topic_names
+        self.substitution.learn(then.request, then.response, call.request, new, names)
 
     def _is_lacking(self, where: Where) -> bool:
         return self._sender.cluster.lacks((self.substitution.renaming.topic(where[0]), where[1]))
@@ -598,28 +651,5 @@ class SentConversation:
             found = here.get((rename(where[0]), where[1]), -1)
             self.substitution.learn_offset(where, offset, found, produced.get(where, 0))
 
-    def _differs(self, call: _SentCall, what: str, recorded: str, now: str) -> None:
+    def _differs(self, call: SentCall, what: str, recorded: str, now: str) -> None:
         self._sender.sent.differs(Deviation(call.api, what, recorded, now), call.exchange.number)
-
-
-def _body(response: bytes, key: int, version: int) -> Any:
-    """Decode a response without its secrets: differences are shown.
-
-    Raises: ProtocolError.
-    """
-    if redact.is_sensitive(key):
-        response = redact.redact(response, Side.BROKER, key, version) or response
-    body = codec.decode_response_body(response, key, version)[0]
-    forms.complete(body, version)
-    return body
-
-
-def _answered_ns(exchange: Exchange) -> int:
-    """Return when the recording has the response; later than all else if it has none."""
-    return 1 << 63 if exchange.response_frame is None else exchange.completed_ns
-
-
-def _has_records(exchange: Exchange) -> bool:
-    return bool(
-        exchange.response is not None and compared.fetched(exchange.response, exchange.topic_names)
-    )

@@ -63,10 +63,15 @@ class SendItem(NamedTuple):
         cannot wait for it, before it was answered itself. A member that is only given its id holds
         up the others until it comes with it: it must not come before they have joined."""
         entry = self.entry
-        if isinstance(entry, ConnectionEnd) or entry.api_key != _JOIN_GROUP:
-            return self.time_ns
-        only_given = getattr(entry.response, "error_code", 0) == MEMBER_ID_REQUIRED
-        return entry.completed_ns if only_given else self.time_ns
+        if isinstance(entry, Exchange) and gives_an_id(entry):
+            return entry.completed_ns
+        return self.time_ns
+
+
+def gives_an_id(exchange: Exchange) -> bool:
+    """Return whether of a JoinGroup nothing comes but the id of the member (KIP-394)."""
+    error_code = getattr(exchange.response, "error_code", 0)
+    return exchange.api_key == _JOIN_GROUP and error_code == MEMBER_ID_REQUIRED
 
 
 def items(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from kproxy.exchange.entries import Frame
@@ -77,6 +78,16 @@ class MadeUp:
             copy.take(None)
         self.run(copies)
 
+    def after(self, delay_ns: int, event: Callable[[], None]) -> None:
+        """Have something happen in the cluster."""
+        at_ns = self.sender.now_ns + delay_ns
+
+        def happen(at_ns: int) -> None:
+            self.sender.wake(at_ns)
+            event()
+
+        heapq.heappush(self._events, (at_ns, next(self._count), happen))
+
     def _at(self, link: SendLink, event: Callable[[int], None]) -> None:
         """Have this happen to a link, behind what happens to it before."""
         earliest = max(self._busy_ns.get(link, 0), self.sender.now_ns)
@@ -100,7 +111,6 @@ class MadeUp:
 
     def _take(self, link: SendLink, data: bytes) -> None:
         sender, asked = self.sender, protocol.decode_request(data)
-        key, version = asked.header.api_key, asked.header.api_version
         if link.is_recorded:
             self.asked.append(asked.body)
             body = self._answer(asked.body)
@@ -111,19 +121,25 @@ class MadeUp:
             body = None
         if body is None:
             self._at(link, lambda at_ns: sender.ended(link, CLOSED, at_ns))
+        elif isinstance(body, Later):
+            body.then = partial(self._reply, link, asked)
         elif body is not NOTHING:
-            header = messages.ResponseHeader(correlation_id=asked.header.correlation_id)
-            frame = (4).to_bytes(4) + (7 << 24).to_bytes(4)
-            if body:
-                frame = protocol.encode_response(protocol.Response(header, body, version), key)
-            arrived = bytearray()
-            for part in (frame[:7], frame[7:]):
+            self._reply(link, asked, body)
 
-                def take(at_ns: int, part: bytes = part) -> None:
-                    arrived.extend(part)
-                    sender.received(link, arrived, at_ns)
+    def _reply(self, link: SendLink, asked: protocol.Request, body: Any) -> None:
+        key, version = asked.header.api_key, asked.header.api_version
+        header = messages.ResponseHeader(correlation_id=asked.header.correlation_id)
+        frame = (4).to_bytes(4) + (7 << 24).to_bytes(4)
+        if body:
+            frame = protocol.encode_response(protocol.Response(header, body, version), key)
+        arrived = bytearray()
+        for part in (frame[:7], frame[7:]):
 
-                self._at(link, take)
+            def take(at_ns: int, part: bytes = part) -> None:
+                arrived.extend(part)
+                self.sender.received(link, arrived, at_ns)
+
+            self._at(link, take)
 
     def _own(self, body: Any) -> Any:
         """Answer what kproxy asks for itself."""
@@ -153,6 +169,12 @@ class MadeUp:
             for each, (host, port) in up.items()
         ]
         return kind(brokers=brokers, topics=topics, controller_id=first)
+
+
+class Later:
+    """An answer that comes later, by `then`."""
+
+    then: Callable[[Any], None]
 
 
 NOTHING = object()

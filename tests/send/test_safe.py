@@ -9,7 +9,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
 from kproxy.net import sending
 from kproxy.proxy import redact
-from kproxy.send import compared, conversation
+from kproxy.send import calls, compared
 from kproxy.send.apis import why_left_out
 from kproxy.send.planned import SendPlan
 from kproxy.send.sender import Sender
@@ -58,11 +58,11 @@ def test_secrets_are_no_differences_and_are_not_shown() -> None:
     recorded = exchange(messages.DescribeDelegationTokenRequest(), 3, token("old"))
     key = recorded.api_key
     assert b"old" not in recorded.response_frame
-    then = conversation._body(recorded.response_frame, key, 3)
-    now = conversation._body(answer(token("a new one", "eve"), 3), key, 3)
+    then = calls.decoded(recorded.response_frame, key, 3)
+    now = calls.decoded(answer(token("a new one", "eve"), 3), key, 3)
     found = list(compared.differences(recorded, then, now, 3, has_all))
     assert [(each.recorded, each.now) for each in found] == [("bob", "eve")]
-    unseen = conversation._body(answer(token(""), 3), key, 3)
+    unseen = calls.decoded(answer(token(""), 3), key, 3)
     assert "new one" not in str(list(compared.differences(recorded, unseen, now, 3, has_all)))
 
 
