@@ -509,8 +509,7 @@ def pytest_fixture_setup(
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Fail a test whose client differs from the recording, even if the client hides the error."""
     try:
-        with _ended_when_red(item):
-            result = yield
+        result = yield from _ended_when_red(item)
     except pytest.skip.Exception:
         raise
     except BaseException as error:
@@ -540,16 +539,14 @@ _GIVE_UP_SECONDS, _AGAIN_SECONDS = 1.0, 3.0
 and until a test that goes on is interrupted again."""
 
 
-@contextlib.contextmanager
-def _ended_when_red(item: pytest.Item) -> Iterator[None]:
-    """With `fail_fast` end a test that waits though it has failed, as Ctrl-C does: all that runs in
-    a main thread knows how to end then. Meanwhile Ctrl-C is Python's own, for trio minds no other:
-    Spark's, for one, would end it within its loop, which could not be begun again."""
+def _ended_when_red(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Run a test; with `fail_fast` end one that waits though it has failed, as Ctrl-C does: all that
+    runs in a main thread knows how to end then. Meanwhile Ctrl-C is Python's own, for trio minds no
+    other: Spark's, for one, would end it within its loop, which could not be begun again."""
     run, main = item.stash.get(_run, None), threading.main_thread()
     can_end = hasattr(signal, "pthread_kill") and threading.current_thread() is main
     if run is None or not run.fails_fast or not can_end:
-        yield
-        return
+        return (yield)
     before = signal.getsignal(signal.SIGINT)
     if before is not None:  # which is not Python's, and cannot be given back
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -572,12 +569,18 @@ def _ended_when_red(item: pytest.Item) -> Iterator[None]:
     run.when_red(begin)
     try:
         try:
-            yield
-        finally:  # what is on its way comes here
-            run.when_red(lambda: None)
-            is_over.set()
-            if thread.ident is not None:
-                thread.join()
+            return (yield)
+        finally:
+            has_ended = False
+            while not has_ended:
+                try:  # what is on its way comes here, before any of this is done, or between
+                    is_over.set()
+                    run.when_red(lambda: None)
+                    if thread.ident is not None:
+                        thread.join()
+                    has_ended = True
+                except KeyboardInterrupt:
+                    continue
             if interrupted.is_set() and signal.SIGINT in signal.sigpending():
                 signal.sigwait({signal.SIGINT})  # the test has blocked it
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
