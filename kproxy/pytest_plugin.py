@@ -574,8 +574,8 @@ def _ended_when_red(item: pytest.Item) -> Generator[None, Any, Any]:
             has_ended = False
             while not has_ended:
                 try:  # what is on its way comes here, before any of this is done, or between
-                    is_over.set()
                     run.when_red(lambda: None)
+                    is_over.set()
                     if thread.ident is not None:
                         thread.join()
                     has_ended = True
