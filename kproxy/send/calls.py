@@ -64,14 +64,22 @@ class SentClient:
     """What waits for its own order."""
     sending: SentCall | None = None
     """What begins, and is not sent yet."""
-    joined: SentCall | None = None
-    """Its last JoinGroup that made it a member …"""
-    synced: SentCall | None = None
-    """… and its last SyncGroup."""
-    member_id: str = ""
-    leads: frozenset[str] = frozenset()
-    """The members of whose generation it is the leader."""
+    members: dict[str, SentMember] = attrs.field(factory=dict)
+    """What it is in groups, by their names as they are sent."""
     has_ended: bool = False
+
+
+@attrs.define(eq=False)
+class SentMember:
+    """A client as a member of a classic group."""
+
+    joined: SentCall
+    """Its last JoinGroup …"""
+    synced: SentCall | None
+    """… and its last SyncGroup."""
+    id: str
+    leads: frozenset[str]
+    """The members of a generation of which it is the leader."""
 
 
 def decoded(response: bytes, key: int, version: int) -> Any:
@@ -93,9 +101,10 @@ def answered_ns(exchange: Exchange) -> int:
 
 def take_membership(call: SentCall, new: Any) -> None:
     """Take the answer to a JoinGroup."""
-    client = call.client
-    client.joined, client.member_id = call, new.member_id
-    client.leads = frozenset(each.member_id for each in new.members)  # which the leader is told
+    members, group = call.client.members, call.request.group_id
+    before = members.get(group)
+    leads = frozenset(each.member_id for each in new.members)  # which the leader is told
+    members[group] = SentMember(call, before.synced if before else None, new.member_id, leads)
 
 
 def forms_group(entry: Exchange | ConnectionEnd) -> bool:

@@ -41,6 +41,7 @@ from kproxy.send.calls import (
     SYNC_GROUP,
     SentCall,
     SentClient,
+    SentMember,
     answered_ns,
     decoded,
     forms_group,
@@ -247,7 +248,7 @@ class SentConversation:
 
     def _end(self, client: SentClient) -> None:
         client.has_ended = True
-        self._groups.leaves(client, client.member_id)
+        self._groups.leaves(client, [each.id for each in client.members.values()])
         self._advance(client)
 
     # ---- a call
@@ -261,8 +262,8 @@ class SentConversation:
         self._calls -= 1
         self._producing -= call.exchange.api_key == _PRODUCE
         if call.exchange.api_key == JOIN_GROUP:
-            is_member = call.client.joined is call
-            self._groups.joined(call.client, call.client.member_id if is_member else "")
+            member = _member(call)
+            self._groups.joined(call.client, member is not None and member.joined is call)
         elif call.exchange.api_key == SYNC_GROUP:
             self._groups.synced(call.client)
         call.client.outstanding.answered(call.ticket)
@@ -328,7 +329,9 @@ class SentConversation:
         if exchange.api_key == SYNC_GROUP:
             yield from self._put_assignments(call)
         elif exchange.api_key == JOIN_GROUP and not gives_an_id(exchange):
-            self._groups.joins(body.group_id, call.client, call.client.member_id, call.ticket)
+            member = _member(call)
+            before = member.id if member else ""
+            self._groups.joins(body.group_id, call.client, before, call.ticket)
         if exchange.response is not None and answers(api) is Answers.LEADER:
             refused = compared.failed(exchange.response, names, is_refused_for_now)
             left_out = {(self.substitution.renaming.topic(each[0]), each[1]) for each in refused}
@@ -512,8 +515,8 @@ class SentConversation:
         return call.last_fetches <= (_LAST_FETCHES if isolated else 1)
 
     def _before_retry(self, call: SentCall, new: Any) -> Steps:
-        if join := self._left_behind(call, new):
-            yield from self._join_again(call, join)
+        if member := self._left_behind(call, new):
+            yield from self._join_again(call, member)
         elif call.fetched is None or compared.errors(new):
             if call.exchange.api_key == _PRODUCE:
                 self._keep_rest(call, new)
@@ -524,24 +527,24 @@ class SentConversation:
                 yield AGAIN_NS
             self._advance_fetch(call)
 
-    def _left_behind(self, call: SentCall, new: Any) -> SentCall | None:
-        """Return how a member has joined that is refused because others have joined, or went on, as
-        they had not in the recording."""
+    def _left_behind(self, call: SentCall, new: Any) -> SentMember | None:
+        """Return a member that is refused because others have joined, or went on, as they had not
+        in the recording."""
         client, here = call.client, compared.errors(new)
         if call.api == "Heartbeat" and any(each.api == "LeaveGroup" for each in client.queue):
             return None
         is_new = here & JOINS_AGAIN - compared.errors(call.exchange.response)
-        return client.joined if is_new and client.joined is not call else None
+        return _member(call) if is_new and call.exchange.api_key != JOIN_GROUP else None
 
-    def _join_again(self, call: SentCall, join: SentCall) -> Steps:
+    def _join_again(self, call: SentCall, member: SentMember) -> Steps:
         """Have a member come to where the others are, as its client would."""
-        client, sync = call.client, call.client.synced
+        client, join, sync = call.client, member.joined, member.synced
         self._outstanding.answered(call.ticket)  # others may have to come, too
-        self._groups.joins(join.request.group_id, client, client.member_id, call.ticket)
+        self._groups.joins(join.request.group_id, client, member.id, call.ticket)
         self._sender.soon(self._dispatch)
         new = yield from self._exchange(join)
         is_member = new is not None and not new.error_code
-        self._groups.joined(client, new.member_id if is_member else "")
+        self._groups.joined(client, is_member)
         if is_member:
             take_membership(join, new)
             self._learn(join, new)
@@ -554,16 +557,18 @@ class SentConversation:
         """Have whoever leads now say who gets which partitions: the cluster chooses who does."""
         client, groups, body = call.client, self._groups, call.request
         gives_up_ns = self._sender.now_ns + _SETTLES_NS
-        client.synced = call
-        if call.exchange.response is not None:
-            groups.assigned[client.member_id] = self._expected(call).assignment
+        if (member := _member(call)) is None:
+            return
+        member.synced = call
+        if call.exchange.response is not None and not call.exchange.response.error_code:
+            groups.assigned[member.id] = self._expected(call).assignment
         given = {each.member_id: each.assignment for each in body.assignments}
-        is_as_it_was = client.leads == given.keys() and given
+        is_as_it_was = member.leads == given.keys() and given
         if not is_as_it_was:
             until_ns = self._sender.now_ns + AGAIN_NS
             groups.syncs(body.group_id, client, call.ticket, until_ns)
             self._sender.timers.at(until_ns, lambda now_ns: self._dispatch())
-        while not is_as_it_was and client.leads - groups.assigned.keys():
+        while not is_as_it_was and member.leads - groups.assigned.keys():
             if self._sender.now_ns >= gives_up_ns:
                 break
             yield AGAIN_NS
@@ -571,7 +576,7 @@ class SentConversation:
         kind = type(body).SyncGroupRequestAssignment
         body.assignments = [
             kind(member_id=each, assignment=assigned[each])
-            for each in sorted(client.leads & assigned.keys())
+            for each in sorted(member.leads & assigned.keys())
         ]
 
     def _keep_rest(self, call: SentCall, new: Any) -> None:
@@ -653,3 +658,8 @@ class SentConversation:
 
     def _differs(self, call: SentCall, what: str, recorded: str, now: str) -> None:
         self._sender.sent.differs(Deviation(call.api, what, recorded, now), call.exchange.number)
+
+
+def _member(call: SentCall) -> SentMember | None:
+    """Return whose request this is, of those that name a group."""
+    return call.client.members.get(getattr(call.request, "group_id", ""))

@@ -12,7 +12,7 @@ who waits for another member holds up nobody; and whoever leads gives each membe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 import attrs
@@ -26,7 +26,7 @@ JOINS_AGAIN = frozenset((ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS))
 
 @attrs.define(eq=False)
 class SentGroups(Generic[Client]):
-    """The groups of a conversation, by their recorded names; a client is in one at a time."""
+    """The groups of a conversation, by their names as they are sent."""
 
     _members: defaultdict[str, set[Client]] = attrs.field(factory=lambda: defaultdict(set))
     """Who is in a generation, and does not join."""
@@ -36,9 +36,9 @@ class SentGroups(Generic[Client]):
     assigned: dict[str, bytes] = attrs.field(factory=dict)
     """By members' ids: what they had in the generation that comes."""
 
-    def joins(self, group: str, client: Client, member: str, ticket: int) -> None:
+    def joins(self, group: str, client: Client, member_id: str, ticket: int) -> None:
         """A client joins, with this id ("": none yet) and this request."""
-        self.assigned.pop(member, None)
+        self.assigned.pop(member_id, None)
         self._members[group].discard(client)
         self._waiting[client] = group, ticket, 0
 
@@ -50,15 +50,16 @@ class SentGroups(Generic[Client]):
         """It has its answer, or will have none."""
         self._waiting.pop(client, None)
 
-    def joined(self, client: Client, member: str) -> None:
-        """It has its answer, and this id; "": it is no member."""
+    def joined(self, client: Client, is_member: bool) -> None:
+        """It has its answer, or will have none."""
         group, _, _ = self._waiting.pop(client, ("", 0, 0))
-        if group and member:
+        if group and is_member:
             self._members[group].add(client)
 
-    def leaves(self, client: Client, member: str) -> None:
+    def leaves(self, client: Client, member_ids: Iterable[str]) -> None:
         """A client is no member any more."""
-        self.assigned.pop(member, None)
+        for each in member_ids:
+            self.assigned.pop(each, None)
         self._waiting.pop(client, None)
         for members in self._members.values():
             members.discard(client)
