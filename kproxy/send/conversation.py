@@ -49,7 +49,7 @@ from kproxy.send.sender import (
     SendLink,
     Steps,
 )
-from kproxy.send.substitution import Renaming, Substitution, Where, name_topics
+from kproxy.send.substitution import Offsets, Renaming, Substitution, Where, name_topics
 from kproxy.send.target import CannotBeSent
 from kproxy.send.transactions import ImplicitTransactions
 from kproxy.wire.protocol import ProtocolError, api_key, codec, codes, is_retriable
@@ -66,6 +66,7 @@ _SETTLES_NS = 2_000_000_000
 """A cluster takes a moment to carry out what changes it: what is read meanwhile, and differs, is
 read again."""
 _AGAIN_WAIT_MS = 100
+_MOMENT_NS = 1_000_000
 _LAST_FETCHES = 10
 """A Fetch of committed records is sent so often when all has been produced: the end of a
 transaction reaches the partition behind its answer."""
@@ -119,6 +120,8 @@ class _SentCall:
     """Since when it gets no answer that it can use; 0: it does."""
     is_counted: bool = False
     is_timed: bool = False
+    might_bring: bool = False
+    """When a Fetch was sent last, something was being produced that it should bring."""
     last_fetches: int = 0
 
     @property
@@ -139,6 +142,8 @@ class _SentClient:
     """What waits for its own order."""
     sending: _SentCall | None = None
     """What begins, and is not sent yet."""
+    produced: dict[Where, tuple[int, int, int]] = attrs.field(factory=dict)
+    """What it has produced last: the ticket, the recorded offset and the new one."""
     has_ended: bool = False
 
 
@@ -295,6 +300,10 @@ class SentConversation:
             yield from self._say_before(before)
         found: list[Deviation] = []
         while (new := (yield from self._exchange(call))) is not None:
+            if exchange.api_key == codec.FETCH and not self._settings.is_load:
+                self._take_records(call, new)
+                while self._may_come(call) and not self._is_certain(call):
+                    yield _MOMENT_NS
             if self._should_retry(call, new):
                 yield from self._before_retry(call, new)
                 continue
@@ -376,6 +385,7 @@ class SentConversation:
     def _exchange(self, call: _SentCall) -> Steps:
         """Send a request to whoever answers it; return the response, None if there is none."""
         sender, cluster, exchange = self._sender, self._sender.cluster, call.exchange
+        call.might_bring = self._may_come(call)
         responses, left = [], [call.request]
         while left:
             key = cluster.coordinator_key(call.api, call.request)
@@ -490,7 +500,7 @@ class SentConversation:
         call.failing_ns = 0
         if call.exchange.api_key != codec.FETCH or self._settings.is_load or compared.errors(new):
             return False
-        return self._lacks_records(call, new)
+        return self._lacks_records(call)
 
     def _may_pass(self, call: _SentCall) -> bool:
         """Return whether what has failed now, and maybe before, may pass."""
@@ -498,24 +508,39 @@ class SentConversation:
         call.failing_ns = call.failing_ns or now_ns
         return now_ns - call.failing_ns < PASSES_NS
 
-    def _lacks_records(self, call: _SentCall, new: Any) -> bool:
-        """Take the records of a Fetch; return whether others may come that the recording has."""
-        renaming, offsets = self.substitution.renaming, self.substitution.offsets
+    def _take_records(self, call: _SentCall, new: Any) -> None:
         if call.fetched is None:
             found = compared.fetched(call.exchange.response, call.exchange.topic_names)
             call.fetched = {where: Fetched(batches) for where, batches in found.items()}
         here = compared.fetched(new, self._sender.cluster.names)
-        lacks = False
         for where, each in call.fetched.items():
-            each.take(here.get((renaming.topic(where[0]), where[1]), []))
-            is_complete = each.is_complete(offsets.get(where) or compared.AS_RECORDED)
-            is_waited_for = where not in self._without_records and not self._is_lacking(where)
-            lacks = lacks or (is_waited_for and not is_complete)
-        if not lacks:
+            renamed = self.substitution.renaming.topic(where[0])
+            each.take(here.get((renamed, where[1]), []))
+
+    def _may_come(self, call: _SentCall) -> bool:
+        """Return whether something is produced that a recorded Fetch has brought."""
+        return bool(self._producing) or self._position_ns <= call.exchange.completed_ns
+
+    def _is_certain(self, call: _SentCall) -> bool:
+        found = (call.fetched or {}).items()
+        return all(each.is_certain(self._offsets(where)) for where, each in found)
+
+    def _offsets(self, where: Where) -> Offsets:
+        return self.substitution.offsets.get(where) or compared.AS_RECORDED
+
+    def _lacks_records(self, call: _SentCall) -> bool:
+        """Return whether records may come that the recording has."""
+        lacking = {
+            where: each
+            for where, each in (call.fetched or {}).items()
+            if not (each.is_complete(self._offsets(where)) or self._is_lacking(where))
+        }
+        moves = any(each.moves for each in lacking.values())
+        if not lacking or self._may_come(call) or call.might_bring or moves:
+            return bool(lacking)
+        if self._without_records >= lacking.keys():
             return False
-        may_come = self._producing or self._position_ns <= call.exchange.completed_ns
-        if not may_come:
-            call.last_fetches += 1
+        call.last_fetches += 1
         isolated = getattr(call.request, "isolation_level", 0)
         return call.last_fetches <= (_LAST_FETCHES if isolated else 1)
 
@@ -549,12 +574,12 @@ class SentConversation:
         ends = {
             (renamed(topic), partition): each.end
             for (topic, partition), each in (call.fetched or {}).items()
-            if each.end
+            if each.begin <= each.end
         }
         for topic in call.request.topics:
             for each in topic.partitions:
-                end = ends.get((topic.topic, each.partition), 0)
-                each.fetch_offset = max(each.fetch_offset, end)
+                end = ends.get((topic.topic, each.partition))
+                each.fetch_offset = each.fetch_offset if end is None else end
 
     # ---- the end
 
@@ -565,15 +590,16 @@ class SentConversation:
         if recorded is None:
             return
         self.substitution.learn(exchange.request, recorded, call.request, new, names)
-        if exchange.api_key in (_PRODUCE, _LIST_OFFSETS):
-            self._learn_offsets(exchange, new)
+        told = exchange.api_key in (_PRODUCE, _LIST_OFFSETS)
+        others = [*self._learn_offsets(call, new)] if told else []
         if self._settings.is_load and not compared.errors(new):
             return
+        yield from others
         if api in ("Produce", "Fetch") and not (compared.errors(recorded) | compared.errors(new)):
             for where, each in (call.fetched or {}).items():
                 if self._is_lacking(where):
                     continue
-                offsets = self.substitution.offsets.get(where) or compared.AS_RECORDED
+                offsets = self._offsets(where)
                 if not each.is_complete(offsets):
                     self._without_records.add(where)
                 yield from each.differences(where, offsets)
@@ -590,13 +616,23 @@ class SentConversation:
     def _is_lacking(self, where: Where) -> bool:
         return self._sender.cluster.lacks((self.substitution.renaming.topic(where[0]), where[1]))
 
-    def _learn_offsets(self, exchange: Exchange, new: Any) -> None:
+    def _learn_offsets(self, call: _SentCall, new: Any) -> Iterator[Deviation]:
+        """Learn where records are now; yield where those of a client have another order."""
+        exchange, last = call.exchange, call.client.produced
         here = compared.offsets(new, self._sender.cluster.names)
         produced = compared.produced(exchange.request, exchange.topic_names)
         rename = self.substitution.renaming.topic
         for where, offset in compared.offsets(exchange.response, exchange.topic_names).items():
             found = here.get((rename(where[0]), where[1]), -1)
-            self.substitution.learn_offset(where, offset, found, produced.get(where, 0))
+            count = produced.get(where, 0)
+            self.substitution.learn_offset(where, offset, found, count)
+            if count and min(offset, found) >= 0:
+                now = call.ticket, offset, found
+                first, second = sorted((now, last.get(where, now)))
+                if first[1] < second[1] and first[2] > second[2]:
+                    name = f"{where[0]}[{where[1]}] order of records"
+                    yield Deviation(call.api, name, "as they were sent", "another")
+                last[where] = now
 
     def _differs(self, call: _SentCall, what: str, recorded: str, now: str) -> None:
         self._sender.sent.differs(Deviation(call.api, what, recorded, now), call.exchange.number)
