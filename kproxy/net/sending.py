@@ -351,6 +351,7 @@ async def _begin(
     elif missing and not plan.partitions:
         what = f"the cluster lacks topics of the recording: {_few(missing)}"
         log(f"{what} (--create-topics creates them)")
+        sender.cluster.miss(missing)
     for name, count in renamed.items():
         if 0 < (here := sender.cluster.partitions.get(name, 0)) < count:
             log(f"the cluster has {here} of {count} partitions of {name}: the others are left out")

@@ -136,7 +136,8 @@ class _ResponseWalk(NamedTuple):
         here = {_key(each): each for each in now}
         for index, each in enumerate(then):
             key = _key(each)
-            if isinstance(key, int) and self.lacks((path.rpartition(" ")[2], key)):
+            where = (key, -1) if field.name == "topics" else (path.rpartition(" ")[2], key)
+            if not is_counted and isinstance(where[1], int) and self.lacks(where):
                 continue
             name = path if key is None else f"{path}[{key}]"
             if not isinstance(key, int) or not path:

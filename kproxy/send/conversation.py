@@ -347,7 +347,14 @@ class SentConversation:
             lacking = self.substitution.topics(body, names) - cluster.topic_ids.keys()
             if lacking:
                 yield from self._sender.learn_topics(lacking)
+                if not self._settings.allow_admin:  # which may just have created them
+                    cluster.miss(lacking)
         self.substitution.translate(body, names)
+        for group in body.groups if api == "OffsetFetch" else ():  # by id it has what is there
+            topics = group.topics and [
+                each for each in group.topics if not cluster.lacks((each.name, -1))
+            ]
+            group.topics = topics
         if exchange.response is not None and answers(api) is Answers.LEADER:
             refused = compared.failed(exchange.response, names, is_refused_for_now)
             left_out = {(self.substitution.renaming.topic(each[0]), each[1]) for each in refused}

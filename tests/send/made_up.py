@@ -13,7 +13,7 @@ from kproxy.send.conversation import SendSettings, SentConversation
 from kproxy.send.order import ahead, items
 from kproxy.send.sender import CLOSED, Do, Sender, SendLink
 from kproxy.wire import protocol
-from kproxy.wire.protocol import messages, schema
+from kproxy.wire.protocol import codes, messages, schema
 from tests.exchange.making import MS
 
 REFUSED = "refuses connections"
@@ -41,6 +41,7 @@ class MadeUp:
         """What Metadata says; 0: the first that is there."""
         self.partitions = 1
         """That topics have."""
+        self.has_topics = True
         self.coordinator_error = 0
         self.delay_ns: Callable[[], int] = lambda: MS
         self._answer, self._lifetime_ms = answer, lifetime_ms
@@ -138,6 +139,7 @@ class MadeUp:
         kind = messages.MetadataResponse
         topics = [
             kind.MetadataResponseTopic(
+                error_code=codes.NONE if self.has_topics else codes.UNKNOWN_TOPIC_OR_PARTITION,
                 name=each.name,
                 partitions=[
                     kind.MetadataResponsePartition(
