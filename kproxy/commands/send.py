@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.tls.settings import TlsError
     from kproxy.net.unusable import Unusable
     from kproxy.recording import RecordingError
-    from kproxy.send.conversation import SendSettings
+    from kproxy.send.planned import SendSettings
     from kproxy.send.substitution import Renaming
 
     if options.inputs and (

@@ -35,11 +35,11 @@ from kproxy.proxy.actions import Address
 from kproxy.proxy.authenticate import LoginFailed, LoginSession
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
-from kproxy.send.conversation import SendSettings, SentConversation
+from kproxy.send.conversation import SentConversation
 from kproxy.send.feeding import Feeding
 from kproxy.send.inputs import Input
 from kproxy.send.order import SendItem
-from kproxy.send.planned import SendPlan, creations
+from kproxy.send.planned import SendPlan, SendSettings, creations
 from kproxy.send.sender import CLOSED, ClusterGone, Do, Sender, SendLink, Steps
 from kproxy.send.sent import Sent
 from kproxy.wire.protocol import api_key, codec, error_name, messages, schema
@@ -351,6 +351,7 @@ async def _begin(
     elif missing and not plan.partitions:
         what = f"the cluster lacks topics of the recording: {_few(missing)}"
         log(f"{what} (--create-topics creates them)")
+        sender.cluster.miss(missing)
     for name, count in renamed.items():
         if 0 < (here := sender.cluster.partitions.get(name, 0)) < count:
             log(f"the cluster has {here} of {count} partitions of {name}: the others are left out")

@@ -44,6 +44,8 @@ class SentCall:
     """Since when it gets no answer that it can use; 0: it does."""
     is_counted: bool = False
     is_timed: bool = False
+    might_bring: bool = False
+    """When a Fetch was sent last, something was being produced that it should bring."""
     last_fetches: int = 0
 
     @property
@@ -64,6 +66,8 @@ class SentClient:
     """What waits for its own order."""
     sending: SentCall | None = None
     """What begins, and is not sent yet."""
+    produced: dict[Where, tuple[int, int, int]] = attrs.field(factory=dict)
+    """What it has produced last: the ticket, the recorded offset and the new one."""
     members: dict[str, SentMember] = attrs.field(factory=dict)
     """What it is in groups, by their names as they are sent."""
     has_ended: bool = False

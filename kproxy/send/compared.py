@@ -136,7 +136,8 @@ class _ResponseWalk(NamedTuple):
         here = {_key(each): each for each in now}
         for index, each in enumerate(then):
             key = _key(each)
-            if isinstance(key, int) and self.lacks((path.rpartition(" ")[2], key)):
+            where = (key, -1) if field.name == "topics" else (path.rpartition(" ")[2], key)
+            if not is_counted and isinstance(where[1], int) and self.lacks(where):
                 continue
             name = path if key is None else f"{path}[{key}]"
             if not isinstance(key, int) or not path:
@@ -182,33 +183,66 @@ class Fetched:
     sent again until they are there."""
 
     recorded: list[Batch]
-    new: list[Batch] = attrs.field(factory=list, init=False)
+    new: dict[int, Batch] = attrs.field(factory=dict, init=False)
+    """By the first offset."""
+    begin: int = 1 << 63
     end: int = 0
-    """The new offset behind what has come."""
-
-    def is_complete(self, offsets: Offsets) -> bool:
-        """Return whether all that the recording has could have come."""
-        return self.end > offsets(_last_offset(self.recorded[-1]))
+    """The new offsets between which all has come that is there."""
+    moves: bool = False
+    """The last response had more."""
 
     def take(self, batches: list[Batch]) -> None:
         """Take the batches of a new response."""
+        self.moves = bool(batches) and _last_offset(batches[-1]) >= self.end
         for batch in batches:
-            if _last_offset(batch) >= self.end:
-                self.new.append(batch)
-                self.end = _last_offset(batch) + 1
+            self.new[batch.base_offset] = batch
+            self.begin = min(self.begin, batch.base_offset)
+            self.end = max(self.end, _last_offset(batch) + 1)
+
+    def is_certain(self, offsets: Offsets) -> bool:
+        """Return whether it is known where all of it is now, and nothing is there twice."""
+        known = all(offsets.is_known(each.base_offset) for each in self.recorded)
+        return known and not any(self._doubled(self._others(offsets), offsets))
+
+    def is_complete(self, offsets: Offsets) -> bool:
+        """Return whether all that the recording has could have come; if something of it is before
+        what has come, it begins there."""
+        edges = [each for one in self.recorded for each in (one.base_offset, _last_offset(one))]
+        first = min((offsets(each) for each in edges if offsets.is_known(each)), default=self.begin)
+        if first < self.begin:
+            self.begin = self.end = first
+        return self.end > max(map(offsets, edges))
+
+    def _others(self, offsets: Offsets) -> list[Batch]:
+        return [each for first, each in self.new.items() if not offsets.is_taken(first)]
+
+    def _doubled(self, others: list[Batch], offsets: Offsets) -> Iterator[Batch]:
+        """Yield what was produced once, and is there again."""
+        there = [(_content(each), each.base_timestamp) for each in others]
+        for each in self.recorded if there else ():
+            if (_content(each), each.base_timestamp) in there and offsets.is_known(
+                each.base_offset
+            ):
+                yield each
 
     def differences(self, where: Where, offsets: Offsets) -> Iterator[Deviation]:
         """Yield what the client would have seen otherwise."""
-        here = {batch.base_offset: batch for batch in self.new}
+        others = self._others(offsets)
         by_offset: dict[int, Record] | None = None
         lacking: list[int] = []
         name = f"{where[0]}[{where[1]}]"
         for batch in self.recorded:
-            same = here.get(offsets(batch.base_offset))
-            if same is not None and _content(same) == _content(batch):
+            same = self.new.get(offsets(batch.base_offset))
+            if same is None or _content(same) != _content(batch):
+                is_known = offsets.is_known(batch.base_offset)
+                alike = (each for each in others if _content(each) == _content(batch))
+                same = None if is_known else next(alike, None)
+            if same is not None:
+                others = [each for each in others if each is not same]
                 continue
             if by_offset is None:
-                by_offset = {each.offset: each for one in self.new for each in one.records}
+                new = self.new.values()
+                by_offset = {each.offset: each for one in new for each in one.records}
             for record in batch.records:
                 if (now := by_offset.get(offsets(record.offset))) is None:
                     lacking.append(record.offset)
@@ -218,6 +252,8 @@ class Fetched:
                     yield Deviation("Fetch", what, *pair)
         if lacking:
             yield Deviation("Fetch", f"{name} records", f"{len(lacking)} came", "did not come")
+        for batch in self._doubled(others, offsets):
+            yield Deviation("Fetch", f"{name} records at {batch.base_offset}", "once", "twice")
 
 
 def _last_offset(batch: Batch) -> int:

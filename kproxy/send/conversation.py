@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import attrs
-
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.send import compared, forms, target, transactions
@@ -51,6 +49,7 @@ from kproxy.send.calls import (
 from kproxy.send.compared import Deviation, Fetched
 from kproxy.send.groups import JOINS_AGAIN, SentGroups
 from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, Outstanding, SendItem, gives_an_id
+from kproxy.send.planned import SendSettings
 from kproxy.send.sender import (
     AGAIN_NS,
     PASSES_NS,
@@ -59,7 +58,7 @@ from kproxy.send.sender import (
     Sender,
     Steps,
 )
-from kproxy.send.substitution import Renaming, Substitution, Where, name_topics
+from kproxy.send.substitution import Offsets, Renaming, Substitution, Where, name_topics
 from kproxy.send.target import CannotBeSent
 from kproxy.send.transactions import ImplicitTransactions
 from kproxy.wire.protocol import ProtocolError, api_key, codec, codes, is_retriable
@@ -76,35 +75,10 @@ _SETTLES_NS = 2_000_000_000
 """A cluster takes a moment to carry out what changes it: what is read meanwhile, and differs, is
 read again."""
 _AGAIN_WAIT_MS = 100
+_MOMENT_NS = 1_000_000
 _LAST_FETCHES = 10
 """A Fetch of committed records is sent so often when all has been produced: the end of a
 transaction reaches the partition behind its answer."""
-
-
-@attrs.frozen
-class SendSettings:
-    """How a recording is sent."""
-
-    renaming: Renaming = attrs.field(factory=Renaming)
-    factor: float = 0.0
-    """Of the recorded times; 0 sends at once what nothing holds."""
-    allow_admin: bool = False
-    create_topics: bool = False
-    repeat: int = 1
-    clients: int = 1
-
-    @property
-    def is_load(self) -> bool:
-        """True if there are copies, whose records mix: only errors are compared then."""
-        return self.repeat * self.clients > 1
-
-    def rounds(self) -> Iterator[list[Renaming]]:
-        """Yield the names of the copies that are sent at the same time, time after time."""
-        for time in range(1, self.repeat + 1):
-            names = [f"-{each}-{time}" for each in range(1, self.clients + 1)]
-            yield [
-                attrs.evolve(self.renaming, suffix=each if self.is_load else "") for each in names
-            ]
 
 
 class SentConversation:
@@ -280,6 +254,10 @@ class SentConversation:
             yield from self._say_before(before)
         found: list[Deviation] = []
         while (new := (yield from self._exchange(call))) is not None:
+            if exchange.api_key == codec.FETCH and not self._settings.is_load:
+                self._take_records(call, new)
+                while self._may_come(call) and not self._is_certain(call):
+                    yield _MOMENT_NS
             if self._should_retry(call, new):
                 yield from self._before_retry(call, new)
                 continue
@@ -325,6 +303,8 @@ class SentConversation:
             lacking = self.substitution.topics(body, names) - cluster.topic_ids.keys()
             if lacking:
                 yield from self._sender.learn_topics(lacking)
+                if not self._settings.allow_admin:  # which may just have created them
+                    cluster.miss(lacking)
         self.substitution.translate(body, names)
         if exchange.api_key == SYNC_GROUP:
             yield from self._put_assignments(call)
@@ -332,6 +312,11 @@ class SentConversation:
             member = _member(call)
             before = member.id if member else ""
             self._groups.joins(body.group_id, call.client, before, call.ticket)
+        for group in body.groups if api == "OffsetFetch" else ():  # by id it has what is there
+            topics = group.topics and [
+                each for each in group.topics if not cluster.lacks((each.name, -1))
+            ]
+            group.topics = topics
         if exchange.response is not None and answers(api) is Answers.LEADER:
             refused = compared.failed(exchange.response, names, is_refused_for_now)
             left_out = {(self.substitution.renaming.topic(each[0]), each[1]) for each in refused}
@@ -369,6 +354,7 @@ class SentConversation:
     def _exchange(self, call: SentCall) -> Steps:
         """Send a request to whoever answers it; return the response, None if there is none."""
         sender, cluster, exchange = self._sender, self._sender.cluster, call.exchange
+        call.might_bring = self._may_come(call)
         responses, left = [], [call.request]
         while left:
             key = cluster.coordinator_key(call.api, call.request)
@@ -485,7 +471,7 @@ class SentConversation:
         call.failing_ns = 0
         if call.exchange.api_key != codec.FETCH or self._settings.is_load or compared.errors(new):
             return False
-        return self._lacks_records(call, new)
+        return self._lacks_records(call)
 
     def _may_pass(self, call: SentCall) -> bool:
         """Return whether what has failed now, and maybe before, may pass."""
@@ -493,24 +479,39 @@ class SentConversation:
         call.failing_ns = call.failing_ns or now_ns
         return now_ns - call.failing_ns < PASSES_NS
 
-    def _lacks_records(self, call: SentCall, new: Any) -> bool:
-        """Take the records of a Fetch; return whether others may come that the recording has."""
-        renaming, offsets = self.substitution.renaming, self.substitution.offsets
+    def _take_records(self, call: SentCall, new: Any) -> None:
         if call.fetched is None:
             found = compared.fetched(call.exchange.response, call.exchange.topic_names)
             call.fetched = {where: Fetched(batches) for where, batches in found.items()}
         here = compared.fetched(new, self._sender.cluster.names)
-        lacks = False
         for where, each in call.fetched.items():
-            each.take(here.get((renaming.topic(where[0]), where[1]), []))
-            is_complete = each.is_complete(offsets.get(where) or compared.AS_RECORDED)
-            is_waited_for = where not in self._without_records and not self._is_lacking(where)
-            lacks = lacks or (is_waited_for and not is_complete)
-        if not lacks:
+            renamed = self.substitution.renaming.topic(where[0])
+            each.take(here.get((renamed, where[1]), []))
+
+    def _may_come(self, call: SentCall) -> bool:
+        """Return whether something is produced that a recorded Fetch has brought."""
+        return bool(self._producing) or self._position_ns <= call.exchange.completed_ns
+
+    def _is_certain(self, call: SentCall) -> bool:
+        found = (call.fetched or {}).items()
+        return all(each.is_certain(self._offsets(where)) for where, each in found)
+
+    def _offsets(self, where: Where) -> Offsets:
+        return self.substitution.offsets.get(where) or compared.AS_RECORDED
+
+    def _lacks_records(self, call: SentCall) -> bool:
+        """Return whether records may come that the recording has."""
+        lacking = {
+            where: each
+            for where, each in (call.fetched or {}).items()
+            if not (each.is_complete(self._offsets(where)) or self._is_lacking(where))
+        }
+        moves = any(each.moves for each in lacking.values())
+        if not lacking or self._may_come(call) or call.might_bring or moves:
+            return bool(lacking)
+        if self._without_records >= lacking.keys():
             return False
-        may_come = self._producing or self._position_ns <= call.exchange.completed_ns
-        if not may_come:
-            call.last_fetches += 1
+        call.last_fetches += 1
         isolated = getattr(call.request, "isolation_level", 0)
         return call.last_fetches <= (_LAST_FETCHES if isolated else 1)
 
@@ -598,12 +599,12 @@ class SentConversation:
         ends = {
             (renamed(topic), partition): each.end
             for (topic, partition), each in (call.fetched or {}).items()
-            if each.end
+            if each.begin <= each.end
         }
         for topic in call.request.topics:
             for each in topic.partitions:
-                end = ends.get((topic.topic, each.partition), 0)
-                each.fetch_offset = max(each.fetch_offset, end)
+                end = ends.get((topic.topic, each.partition))
+                each.fetch_offset = each.fetch_offset if end is None else end
 
     # ---- the end
 
@@ -614,15 +615,16 @@ class SentConversation:
         if recorded is None:
             return
         self._learn(call, new)
-        if exchange.api_key in (_PRODUCE, _LIST_OFFSETS):
-            self._learn_offsets(exchange, new)
+        told = exchange.api_key in (_PRODUCE, _LIST_OFFSETS)
+        others = [*self._learn_offsets(call, new)] if told else []
         if self._settings.is_load and not compared.errors(new):
             return
+        yield from others
         if api in ("Produce", "Fetch") and not (compared.errors(recorded) | compared.errors(new)):
             for where, each in (call.fetched or {}).items():
                 if self._is_lacking(where):
                     continue
-                offsets = self.substitution.offsets.get(where) or compared.AS_RECORDED
+                offsets = self._offsets(where)
                 if not each.is_complete(offsets):
                     self._without_records.add(where)
                 yield from each.differences(where, offsets)
@@ -648,13 +650,23 @@ class SentConversation:
     def _is_lacking(self, where: Where) -> bool:
         return self._sender.cluster.lacks((self.substitution.renaming.topic(where[0]), where[1]))
 
-    def _learn_offsets(self, exchange: Exchange, new: Any) -> None:
+    def _learn_offsets(self, call: SentCall, new: Any) -> Iterator[Deviation]:
+        """Learn where records are now; yield where those of a client have another order."""
+        exchange, last = call.exchange, call.client.produced
         here = compared.offsets(new, self._sender.cluster.names)
         produced = compared.produced(exchange.request, exchange.topic_names)
         rename = self.substitution.renaming.topic
         for where, offset in compared.offsets(exchange.response, exchange.topic_names).items():
             found = here.get((rename(where[0]), where[1]), -1)
-            self.substitution.learn_offset(where, offset, found, produced.get(where, 0))
+            count = produced.get(where, 0)
+            self.substitution.learn_offset(where, offset, found, count)
+            if count and min(offset, found) >= 0:
+                now = call.ticket, offset, found
+                first, second = sorted((now, last.get(where, now)))
+                if first[1] < second[1] and first[2] > second[2]:
+                    name = f"{where[0]}[{where[1]}] order of records"
+                    yield Deviation(call.api, name, "as they were sent", "another")
+                last[where] = now
 
     def _differs(self, call: SentCall, what: str, recorded: str, now: str) -> None:
         self._sender.sent.differs(Deviation(call.api, what, recorded, now), call.exchange.number)

@@ -1,4 +1,4 @@
-"""What a recording will do to a cluster, found by one pass before anything is sent.
+"""How a recording is sent, and what it will do to a cluster, found by one pass before that.
 
 ::
 
@@ -25,6 +25,32 @@ from kproxy.wire.protocol import messages
 
 _READ = frozenset(("CreateTopics", "DescribeCluster", "Metadata"))
 _TIMEOUT_MS = 30_000
+
+
+@attrs.frozen
+class SendSettings:
+    """How a recording is sent."""
+
+    renaming: Renaming = attrs.field(factory=Renaming)
+    factor: float = 0.0
+    """Of the recorded times; 0 sends at once what nothing holds."""
+    allow_admin: bool = False
+    create_topics: bool = False
+    repeat: int = 1
+    clients: int = 1
+
+    @property
+    def is_load(self) -> bool:
+        """True if there are copies, whose records mix: only errors are compared then."""
+        return self.repeat * self.clients > 1
+
+    def rounds(self) -> Iterator[list[Renaming]]:
+        """Yield the names of the copies that are sent at the same time, time after time."""
+        for time in range(1, self.repeat + 1):
+            names = [f"-{each}-{time}" for each in range(1, self.clients + 1)]
+            yield [
+                attrs.evolve(self.renaming, suffix=each if self.is_load else "") for each in names
+            ]
 
 
 @attrs.define(eq=False)

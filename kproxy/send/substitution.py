@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import operator
 import re
 import struct
 import uuid
@@ -40,6 +41,7 @@ _INTERNAL = internal.TOPICS | {"__cluster_metadata", "__remote_log_metadata"}
 _GENERATIONS = frozenset(("generation_id", "member_epoch", "generation_id_or_member_epoch"))
 _LEADER_EPOCHS = "leader_epoch", "last_fetched_epoch"
 _NOT_READ = frozenset(("log_start_offset", "high_watermark"))
+_COMMITTED_MAX = 1000
 _ANCHOR = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^]\\])*\])|\^", re.DOTALL)
 """A `^`, or an escape or a class, in which it is none."""
 _PRODUCER = struct.Struct(">qh")
@@ -65,30 +67,72 @@ class Renaming:
         return f"{self.group_prefix}{name}{self.suffix}" if name else name
 
 
+_Spans = list[tuple[int, int, int]]
+"""First offset, the other one for it, how many there are; in their order."""
+_first = operator.itemgetter(0)
+
+
 @attrs.define(eq=False)
 class Offsets:
-    """The offsets of a partition: recorded → new. Each anchor holds up to the next."""
+    """The offsets of a partition: recorded → new. Those of produced records are known. Others are
+    as far behind the last one that is known before them, or behind all that was produced."""
 
-    recorded: list[int] = attrs.field(factory=list)
-    new: list[int] = attrs.field(factory=list)
     produced_to: int = 0
     """The recorded offset behind all that was produced."""
+    end: int = 0
+    """The new one."""
+    _spans: _Spans = attrs.field(factory=list, init=False)
+    _back: _Spans = attrs.field(factory=list, init=False)
+    """New → recorded."""
+    _committed: dict[int, int] = attrs.field(factory=dict, init=False)
 
     def __call__(self, offset: int) -> int:
         """Return the new offset for a recorded one; negative ones have a meaning of their own."""
-        if offset < 0 or not self.recorded:
+        if offset < 0 or not self._spans:
             return offset
-        at = max(0, bisect.bisect_right(self.recorded, offset) - 1)
-        return max(0, offset + self.new[at] - self.recorded[at])
+        at = max(0, bisect.bisect_right(self._spans, offset, key=_first) - 1)
+        recorded, new, count = self._spans[at]
+        if count and offset >= self.produced_to:
+            recorded, new = self.produced_to, self.end
+        return max(0, offset + new - recorded)
 
-    def learn(self, recorded: int, new: int) -> None:
-        """Learn that a recorded offset is another one now."""
-        at = bisect.bisect_left(self.recorded, recorded)
-        if at < len(self.recorded) and self.recorded[at] == recorded:
-            self.new[at] = new
-        elif not self.recorded or self(recorded) != new:
-            self.recorded.insert(at, recorded)
-            self.new.insert(at, new)
+    def committed(self, offset: int) -> int:
+        """Return the new offset for one that is committed, the same each time: what is produced
+        meanwhile may come to be before it."""
+        new = self._committed.setdefault(offset, self(offset))
+        if len(self._committed) > _COMMITTED_MAX:
+            del self._committed[next(iter(self._committed))]
+        return new
+
+    def is_known(self, offset: int) -> bool:
+        """Return whether this was produced, and where is known."""
+        return _holds(self._spans, offset)
+
+    def is_taken(self, new: int) -> bool:
+        """Return whether a new offset is that of a record which was produced."""
+        return _holds(self._back, new)
+
+    def learn(self, recorded: int, new: int, count: int = 0) -> None:
+        """Learn that a recorded offset is another one now, of so many records if they were
+        produced."""
+        _put(self._spans, recorded, new, count)
+        if count:
+            _put(self._back, new, recorded, count)
+            self.produced_to = max(self.produced_to, recorded + count)
+            self.end = max(self.end, new + count)
+
+
+def _holds(spans: _Spans, offset: int) -> bool:
+    at = bisect.bisect_right(spans, offset, key=_first) - 1
+    return at >= 0 and offset < spans[at][0] + spans[at][2]
+
+
+def _put(spans: _Spans, first: int, other: int, count: int) -> None:
+    at = bisect.bisect_left(spans, first, key=_first)
+    end = bisect.bisect_left(spans, first + max(1, count), at, key=_first)
+    if at and (before := spans[at - 1]) == (first - before[2], other - before[2], before[2]):
+        at, first, other, count = at - 1, before[0], before[1], before[2] + count
+    spans[at:end] = [(first, other, count)]
 
 
 @attrs.define(eq=False)
@@ -222,9 +266,12 @@ class Substitution:
         return self._generations.get((member, value), newest)
 
     def _offset(self, value: int, within: tuple[Any, ...], names: TopicNames) -> int:
-        where = topic_of(within, names), partition_of(within[-1])
-        known = self.offsets.get(where)
+        known = self.offsets.get((topic_of(within, names), partition_of(within[-1])))
         return value if known is None else known(value)
+
+    def _committed(self, value: int, within: tuple[Any, ...], names: TopicNames) -> int:
+        where = topic_of(within, names), partition_of(within[-1])
+        return self.offsets.setdefault(where, Offsets()).committed(value)
 
     def _leader_epoch(self, value: int, within: tuple[Any, ...], names: TopicNames) -> int:
         return -1  # not known: the broker does not check it then
@@ -277,8 +324,7 @@ class Substitution:
         if recorded >= 0 and new >= 0:
             known = self.offsets.setdefault(where, Offsets())
             if produced or recorded >= known.produced_to:
-                known.learn(recorded, new)
-            known.produced_to = max(known.produced_to, recorded + produced if produced else 0)
+                known.learn(recorded, new, produced)
 
 
 def _batches(data: bytes) -> list[tuple[int, int, int]]:
@@ -308,6 +354,7 @@ _KINDS: tuple[tuple[Predicate, _Put], ...] = (
     (lambda field, _: field.name == "member_id", Substitution._member),
     (lambda field, _: field.name in _GENERATIONS, Substitution._generation),
     (lambda field, _: field.name.endswith(_LEADER_EPOCHS), Substitution._leader_epoch),
+    (lambda field, _: field.name == "committed_offset", Substitution._committed),
     (
         lambda field, _: field.name.endswith("offset") and field.name not in _NOT_READ,
         Substitution._offset,

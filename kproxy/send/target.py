@@ -40,8 +40,11 @@ NEWEST = 1 << 15
 """Instead of a recorded version: the newest that both know."""
 _NAMED_BY_ID = frozenset(("ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch"))
 _GROUP, _TRANSACTION = 0, 1
+_COMMITS = frozenset(("OffsetCommit", "TxnOffsetCommit"))
 _LACKED = -1
 """Instead of the leader of a partition that the cluster lacks."""
+_NO_TOPIC = -1
+"""Instead of the number of partitions."""
 
 
 class CannotBeSent(Exception):
@@ -88,8 +91,12 @@ class TargetCluster:
                 if each.leader_id >= 0:
                     self.leaders[topic.name, each.partition_index] = each.leader_id
 
+    def miss(self, topics: Iterable[str]) -> None:
+        """Take it that it does not have topics, as far as it has not told them."""
+        self.partitions.update(dict.fromkeys({*topics} - self.topic_ids.keys(), _NO_TOPIC))
+
     def lacks(self, where: Where) -> bool:
-        """Return whether it has a topic, but not this partition of it."""
+        """Return whether it has not this topic, or not this partition of it."""
         return where[1] >= self.partitions.get(where[0], where[1] + 1)
 
     def forget(self, topics: Iterable[str], key: tuple[int, str] | None) -> None:
@@ -152,15 +159,17 @@ class TargetCluster:
         kind = answers(api)
         if kind is Answers.CONTROLLER:
             return [(self.controller if self.controller in self.nodes else None, body)]
-        if kind is not Answers.LEADER:
-            key = self.coordinator_key(api, body)
-            return [(None if key is None else self.coordinators.get(key), body)]
-        place = _partitions(type(body))
+        key = self.coordinator_key(api, body)
+        node = None if key is None else self.coordinators.get(key)
+        is_led = kind is Answers.LEADER
+        place = _partitions(type(body)) if is_led or api in _COMMITS else None
         if place is None:
-            return [(None, body)]
-        led = _grouped(
-            body, place, lambda where: _LACKED if self.lacks(where) else self.leaders.get(where)
-        )
+            return [(node, body)]
+
+        def answering(where: Where) -> int | None:
+            return _LACKED if self.lacks(where) else self.leaders.get(where) if is_led else node
+
+        led = _grouped(body, place, answering)
         lacked = led.pop(_LACKED, None)
         if len(led) < 2 and not lacked:
             return [(next(iter(led), None), body)]

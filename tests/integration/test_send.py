@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from tests.bed.answering import answering
 from tests.bed.certificates import Certificates
 from tests.bed.clients.job import KEPT
 from tests.bed.proxies import KPROXY
+from tests.bed.waiting import until
 from tests.exchange.batches import batch
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import MS, START_NS, request, response
@@ -178,6 +180,43 @@ def test_a_group_of_three_forms_as_it_did(
         options = "--same-cluster", "--create-topics", "--timing", timing, *prefix
         done = send(proxy.recording, kafka_431.address, *options)
         assert "no differences" in done.stdout
+
+
+@pytest.mark.broker
+def test_several_producers_to_a_partition_may_come_in_another_order(
+    kafka_431: kafka.Kafka, prefix: str, tmp_path: Path
+) -> None:
+    with proxies.running(kafka_431.address, tmp_path) as proxy:
+        settings = {"bootstrap.servers": proxy.bootstrap, "linger.ms": 0}
+        Producer(settings).list_topics(prefix)  # creates it
+
+        def produce(name: int) -> None:
+            producer = Producer({**settings, "enable.idempotence": name == 1})
+            for number in range(100):
+                producer.produce(prefix, f"v{name}-{number}", partition=0)
+                producer.poll(0)
+                if number % 10 == 0:
+                    producer.flush()
+            producer.flush()
+
+        begin = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer({**settings, **begin, "group.id": prefix})
+        consumer.subscribe([prefix])
+        producers = [threading.Thread(target=produce, args=(each,)) for each in range(3)]
+        for each in producers:
+            each.start()
+        for count in range(300):
+            message = until(lambda: consumer.poll(0.5), "it reads")
+            assert not message.error()
+            if count % 7 == 0:
+                consumer.commit(message, asynchronous=True)
+        for each in producers:
+            each.join()
+        consumer.close()
+    for time in range(5 if ALL else 2):
+        names = "--topic-prefix", f"{time}-", "--group-prefix", f"{time}-"
+        done = send(proxy.recording, kafka_431.address, "--same-cluster", "--create-topics", *names)
+        assert done.stdout.endswith("no differences\n")
 
 
 @pytest.mark.broker

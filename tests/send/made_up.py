@@ -10,11 +10,12 @@ from typing import Any
 
 from kproxy.exchange.entries import Frame
 from kproxy.exchange.pairing import pair
-from kproxy.send.conversation import SendSettings, SentConversation
+from kproxy.send.conversation import SentConversation
 from kproxy.send.order import ahead, items
+from kproxy.send.planned import SendSettings
 from kproxy.send.sender import CLOSED, Do, Sender, SendLink
 from kproxy.wire import protocol
-from kproxy.wire.protocol import messages, schema
+from kproxy.wire.protocol import codes, messages, schema
 from tests.exchange.making import MS
 
 REFUSED = "refuses connections"
@@ -42,6 +43,7 @@ class MadeUp:
         """What Metadata says; 0: the first that is there."""
         self.partitions = 1
         """That topics have."""
+        self.has_topics = True
         self.coordinator_error = 0
         self.delay_ns: Callable[[], int] = lambda: MS
         self._answer, self._lifetime_ms = answer, lifetime_ms
@@ -154,6 +156,7 @@ class MadeUp:
         kind = messages.MetadataResponse
         topics = [
             kind.MetadataResponseTopic(
+                error_code=codes.NONE if self.has_topics else codes.UNKNOWN_TOPIC_OR_PARTITION,
                 name=each.name,
                 partitions=[
                     kind.MetadataResponsePartition(

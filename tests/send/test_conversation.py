@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import NO_RESPONSE
-from kproxy.send.conversation import SendSettings
+from kproxy.send.planned import SendSettings
 from kproxy.send.sender import ClusterGone, Do
 from kproxy.wire.protocol import codes, messages
 from tests.exchange.batches import batch
@@ -195,6 +195,37 @@ def test_partitions_that_the_cluster_lacks_are_told_once_and_not_waited_for() ->
     (left_out,) = sent.left_out.items()
     assert left_out == ("partitions that the cluster does not have", 3)  # nothing but them
     assert sent.requests == sent.answered == 4 and made_up.sender.now_ns < 1000 * MS
+
+
+def test_a_topic_that_the_cluster_lacks_is_told_once_and_not_waited_for() -> None:
+    kind, commit = messages.MetadataResponse, messages.OffsetCommitRequest
+    named = messages.MetadataRequest.MetadataRequestTopic(name="orders")
+    there = kind.MetadataResponseTopic(
+        name="orders", partitions=[kind.MetadataResponsePartition(leader_id=1)]
+    )
+    gone = kind.MetadataResponseTopic(
+        name="orders", error_code=codes.UNKNOWN_TOPIC_OR_PARTITION, partitions=[]
+    )
+    topic = commit.OffsetCommitRequestTopic(
+        name="orders", partitions=[commit.OffsetCommitRequestPartition()]
+    )
+    pairs = [
+        ("Metadata", 4, messages.MetadataRequest(topics=[named]), kind(topics=[there])),
+        ("Produce", 8, produce_request({0: batch(1)}), produce_response({0: 0})),
+        ("Fetch", 4, fetch_request({0: 0}), fetch_response({0: batch(1)})),
+        ("OffsetCommit", 2, commit(topics=[topic]), messages.OffsetCommitResponse()),
+    ]
+    asked = [request(*each[:3], number) for number, each in enumerate(pairs * 3, 1)]
+    pairs_of = zip(asked, pairs * 3, strict=True)
+    frames = [each for frame, pair in pairs_of for each in (frame, response(frame, pair[3]))]
+    made_up = MadeUp(lambda body: kind(topics=[gone]))
+    made_up.has_topics = False
+    made_up.send(frames)
+    sent = made_up.sender.sent
+    differs = ("Metadata", "orders", "NONE", "UNKNOWN_TOPIC_OR_PARTITION")
+    assert {tuple(each): times for each, (times, _) in sent.differences.items()} == {differs: 3}
+    assert sent.left_out == {"partitions that the cluster does not have": 9}
+    assert sent.requests == 3 and made_up.sender.now_ns < 1000 * MS
 
 
 @pytest.mark.parametrize("flags", [0, NO_RESPONSE])
