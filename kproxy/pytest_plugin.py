@@ -540,9 +540,9 @@ and until a test that goes on is interrupted again."""
 
 
 def _ended_when_red(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Run a test; with `fail_fast` end one that waits though it has failed, as Ctrl-C does: all that
-    runs in a main thread knows how to end then. Meanwhile Ctrl-C is Python's own, for trio minds no
-    other: Spark's, for one, would end it within its loop, which could not be begun again."""
+    """Run a test; with `fail_fast` end one that waits though it has failed, as Ctrl-C does: all
+    that runs in a main thread knows how to end then. Meanwhile Ctrl-C is Python's own, for trio
+    minds no other: Spark's, for one, would end it within its loop, and no other could begin."""
     run, main = item.stash.get(_run, None), threading.main_thread()
     can_end = hasattr(signal, "pthread_kill") and threading.current_thread() is main
     if run is None or not run.fails_fast or not can_end:
