@@ -39,7 +39,6 @@ LINE = re.compile(
 
 OURS = {"error_message"}
 """Where kproxy says that the error is its own."""
-UNKNOWN = {("Topics[].TopicId", "CreateTopics"), ("Topics[].TopicId", "DescribeTopicPartitions")}
 
 
 METADATA, DESCRIBE_LOG_DIRS = 3, 35

@@ -16,8 +16,8 @@ from tests.versions import ALL
 from tests.wire.protocol.making import MESSAGES, encoded, few, title
 from tests.wire.protocol.strategies import bodies
 
-CUTS = 300 if ALL else 20
-"""How often a message is cut off."""
+CUTS = 300 if ALL else 10
+"""How often a message is cut off, and how often changed."""
 
 
 def read(message: Message, version: int, raw: bytes) -> tuple[int | None, ProtocolError | None]:
@@ -67,7 +67,7 @@ def test_every_message_is_refused_by_all_readers_or_by_none(message):
             _, error = read(message, version, raw[:size])
             assert error is not None
             assert error.truncated
-        for _ in range(20 if raw else 0):
+        for _ in range(CUTS if raw else 0):
             changed = bytearray(raw)
             place = data.draw(st.integers(0, len(raw) - 1))
             new = data.draw(st.sampled_from(HUGE) | st.binary(min_size=1, max_size=3))
