@@ -55,7 +55,7 @@ def values(
 
 
 @pytest.mark.parametrize("api", sorted(schema.api_names().values()))
-@few(10)
+@few(16)
 @given(st.data())
 def test_each_field_with_a_meaning_is_told(api, data):
     bodies: list[Any] = []

@@ -1,6 +1,6 @@
 """Fuzzes the codec.
 
-Each input is a mutated message of the corpus (every message, in its oldest, first flexible and
+Each input is a mutated message of the corpus (every message, or a few of them, in its oldest, first flexible and
 newest version). The decoder, the walk and the plain reading of the wire format must all accept it
 and end in the same place, or all refuse it with the same ProtocolError; what was accepted must
 encode, and decode to what encodes the same; seek must find what the walk finds. One input of 500
@@ -23,7 +23,7 @@ from kproxy.wire.protocol import ProtocolError, codec, diagnose, schema
 from kproxy.wire.protocol.schema import Message
 from tests.fuzz.fuzzing import Target, main
 from tests.fuzz.mutate import mutated
-from tests.versions import versions
+from tests.versions import some, versions
 from tests.wire.protocol.strategies import bodies
 
 SECONDS_PER_INPUT_MAX = 2.0
@@ -42,7 +42,8 @@ class Seed:
 def corpus(examples: int = 2) -> list[Seed]:
     """Valid messages: the same for every run."""
     found: list[Seed] = []
-    for name in schema.message_names():
+    # `tests.wire.protocol.test_diagnose` changes bytes of every message.
+    for name in some(schema.message_names(), schema.message_names()[::9]):
         message = schema.named(name)
         for version in versions(message):
             found += [Seed(message, version, raw) for raw in _drawn(message, version, examples)]
