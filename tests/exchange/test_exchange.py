@@ -15,15 +15,12 @@ from hypothesis import strategies as st
 from kproxy.exchange import notes
 from kproxy.exchange.body_json import body_text
 from kproxy.exchange.entries import (
-    EVENTS,
     FAULTED,
     INJECTED,
     NO_RESPONSE,
     OPAQUE,
-    RAW_SASL,
     REDACTED,
     TRUNCATED,
-    Note,
     Side,
 )
 from kproxy.exchange.pairing import Pairing, pair
@@ -37,7 +34,6 @@ from tests.exchange.making import (
     opened,
     request,
     response,
-    token,
     unanswered,
 )
 
@@ -47,24 +43,6 @@ ALIVE = messages.HeartbeatResponse()
 
 def heartbeat(number: int = 1, connection: int = 1, **changes):
     return request("Heartbeat", 4, HEARTBEAT, number, connection, **changes)
-
-
-def test_a_response_completes_its_request():
-    asked = heartbeat()
-    answered = response(asked, ALIVE)
-    (exchange,) = pair([opened(node_id=2), asked, answered])
-    assert (exchange.number, exchange.connection) == (1, 1)
-    assert exchange.client_address == "127.0.0.1:5001"
-    assert exchange.node_id == 2
-    assert exchange.client_id == "app"
-    assert (exchange.api, exchange.api_key, exchange.api_version) == ("Heartbeat", 12, 4)
-    assert exchange.correlation_id == 101
-    assert exchange.request_bytes == len(asked.data) == len(exchange.request_frame)
-    assert exchange.response_bytes == len(answered.data) == len(exchange.response_frame)
-    assert exchange.request == HEARTBEAT
-    assert exchange.response == ALIVE
-    assert exchange.errors == exchange.faults == []
-    assert not (exchange.opaque or exchange.redacted or exchange.injected or exchange.truncated)
 
 
 def test_a_request_whose_header_is_of_another_api_than_its_row_is_opaque():
@@ -189,15 +167,6 @@ def test_frames_in_pieces_are_put_together(data):
     assert not exchanges[1].truncated
 
 
-def test_pieces_in_memory_are_one_frame():
-    asked = heartbeat()
-    data = asked.data
-    asked.pieces = [data[:3], memoryview(data)[3:13], data[13:]]
-    (exchange,) = pair([asked])
-    assert exchange.client_id == "app"
-    assert exchange.request == HEARTBEAT
-
-
 def test_a_request_whose_last_piece_is_missing_was_made_all_the_same():
     first, _ = fragments(heartbeat(), [20])
     for entries in ([first], [opened(), first, closed()]):
@@ -248,20 +217,6 @@ def test_half_a_header_has_no_api():
 # ---- what the bodies say
 
 
-def test_api_versions_that_a_broker_does_not_know_are_not_opaque():
-    body = messages.ApiVersionsRequest(
-        client_software_name="apache-kafka-java", client_software_version="4.4.0"
-    )
-    asked = request("ApiVersions", 5, body)
-    ApiVersion = messages.ApiVersionsResponse.ApiVersion
-    range_known = ApiVersion(api_key=18, min_version=0, max_version=4)
-    refusal = messages.ApiVersionsResponse(error_code=35, api_keys=[range_known])
-    (exchange,) = pair([asked, response(asked, refusal, body_version=0)])
-    assert exchange.errors == ["UNSUPPORTED_VERSION"]
-    assert exchange.response.api_keys == [range_known]
-    assert not exchange.opaque
-
-
 def test_unknown_apis_and_versions_are_opaque_and_keep_their_bytes():
     for key, version, name in ((999, 3, "Api999"), (12, 77, "Heartbeat")):
         data = heartbeat().data
@@ -285,20 +240,6 @@ def test_a_frame_that_was_blanked_out_whole_says_nothing():
     (exchange,) = pair([asked, blank])
     assert exchange.redacted
     assert exchange.opaque
-
-
-def test_sasl_tokens_without_a_header():
-    asked = token(3, b"*" * 30)
-    answered = answer(asked, b"\0\0\0\0", flags=RAW_SASL | REDACTED)
-    (exchange,) = pair([asked, answered])
-    assert exchange.api == "SaslToken"
-    assert exchange.api_key is exchange.api_version is exchange.correlation_id is None
-    assert exchange.request is exchange.response is None
-    assert exchange.request_bytes == 34
-    assert exchange.response_bytes == 4
-    assert exchange.broker_ms == 2.0
-    assert exchange.redacted
-    assert not exchange.opaque
 
 
 def test_faults_are_named_by_their_rules_as_far_as_notes_tell_them():
@@ -337,14 +278,6 @@ def test_nothing_is_kept_of_what_is_complete():
     assert [each for each in kept if each() is not None] == []
     state = attrs.astuple(pairing, recurse=False)
     assert not any(each for each in state if isinstance(each, dict))
-
-
-@pytest.mark.parametrize("body", [{}, {"event": "opened"}, {"event": "closed", "connection": []}])
-def test_foreign_notes_do_no_harm(body):
-    asked = heartbeat()
-    for channel in ("connections", EVENTS):
-        (exchange,) = pair([Note(channel, 0, body), asked, response(asked, ALIVE)])
-        assert exchange.response == ALIVE
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30))

@@ -91,17 +91,6 @@ def test_message_sets_of_old_clients(magic):
     assert [record.value for record in fetch(data).records] == [b"v0", None]
 
 
-def test_what_was_fetched():
-    data = records.encode_batch(
-        [attrs.evolve(record, offset=record.offset + 7) for record in PLAIN]
-    )
-    found = fetch(data).records
-    assert [(r.topic, r.partition, r.offset, r.produced) for r in found] == [
-        ("orders", 1, 7, False),
-        ("orders", 1, 8, False),
-    ]
-
-
 def transaction(offset: int, producer_id: int, *, commit: bool | None = None) -> bytes:
     """One record of a producer, or the marker that ends its transaction."""
     if commit is None:

@@ -69,7 +69,7 @@ def possible(api_key: int) -> list[Rule]:
 
 @pytest.mark.parametrize("api_key", sorted(LATEST), ids=schema.api_name)
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=3, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=2, suppress_health_check=list(hypothesis.HealthCheck))
 def test_rules_survive_any_traffic(api_key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from([each for key, each in KINDS if key == api_key]))
     kind = api_key, version

@@ -168,7 +168,7 @@ def test_a_rule_for_something_else_changes_nothing(kind: tuple[int, int]) -> Non
 
 @pytest.mark.parametrize("kind", kinds(parts("partition")), ids=kind_name)
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=5)
+@hypothesis.settings(max_examples=3)
 def test_what_no_rule_touches_stays_byte_for_byte(
     kind: tuple[int, int], data: st.DataObject
 ) -> None:

@@ -75,31 +75,6 @@ def summary(player: Player) -> list[tuple]:
 WHOLE = session([CLIENT_BYTES], [BROKER_BYTES])
 
 
-def test_requests_leave_as_they_came() -> None:
-    assert WHOLE.to_broker() == CLIENT_BYTES
-
-
-def test_metadata_names_our_listeners_and_nothing_else_changes() -> None:
-    start = len(heartbeat_answer(7))
-    sent = WHOLE.to_client()
-    size = struct.unpack_from(">i", sent, start)[0] + 4
-    body = decode_response(sent[start : start + size], METADATA, 9).body
-    assert [(b.node_id, b.host, b.port) for b in body.brokers] == [
-        (1, "127.0.0.1", 19094),
-        (2, "127.0.0.1", 19095),
-    ]
-    before = decode_response(METADATA_ANSWER, METADATA, 9).body
-    body.brokers, before.brokers = [], []
-    assert body == before
-    assert sent[:start] == heartbeat_answer(7)
-    assert sent[start + size :] == BROKER_BYTES[-len(sent[start + size :]) :]
-
-
-def test_the_recording_has_the_bytes_as_their_sender_sent_them() -> None:
-    assert b"".join(frame.data for frame in WHOLE.frames(Side.CLIENT)) == CLIENT_BYTES
-    assert b"".join(frame.data for frame in WHOLE.frames(Side.BROKER)) == BROKER_BYTES
-
-
 def test_responses_carry_the_number_and_the_times_of_their_request() -> None:
     requests = {frame.number: frame for frame in WHOLE.frames(Side.CLIENT)}
     for answer in WHOLE.frames(Side.BROKER):

@@ -328,20 +328,6 @@ def test_a_wrong_checksum_is_named_and_the_records_still_shown(name):
     assert plain["records"]
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_cut_off_at_every_byte(name):
-    """A whole batch, then the cut one: it stops quietly and says how many bytes were left."""
-    whole = encode_batch(java_records(2))
-    data = VECTORS[name]
-    ends = [len(whole) + batch.position + len(batch.raw) for batch in batches(data)]
-    for size in range(len(data)):
-        cut = whole + data[:size]
-        found = batches(cut)
-        complete = sum(end <= len(cut) for end in ends)
-        assert len(found) == 1 + complete
-        assert found.bytes_left == len(cut) - (ends[complete - 1] if complete else len(whole))
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_moving_batches_keeps_their_checksum(codec):
     one = encode_batch(java_records(2), compression=codec)
