@@ -112,7 +112,7 @@ def test_what_could_not_be_written_is_missing_and_the_rest_is_right(
         missing += len(every) - len(found)
         for path in paths:
             check(list(read(path, told=lambda note: None)), every)
-    assert some > 100 and (missing or lost < 0.1)
+    assert some > EACH and (missing or lost < 0.1)
 
 
 @pytest.mark.parametrize("first", SEEDS)
@@ -134,7 +134,7 @@ def test_pieces_that_are_left_out_are_missing_and_the_rest_is_right(
         missing += len(every) - sum(1 for each in found if each.request_frame)
         for path in thin:
             check(list(read(path, told=lambda note: None)), every)
-    assert some > 100 and missing
+    assert some > EACH and missing
 
 
 def thinned(path: Path, folder: Path, rng: random.Random) -> Path:
