@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import struct
 
 import pytest
 from hypothesis import given, settings
@@ -54,55 +53,6 @@ def session(splits_client: list[bytes], splits_broker: list[bytes]) -> Player:
     for chunk in splits_broker:
         player.broker(chunk)
     return player
-
-
-CLIENT_BYTES = heartbeat(7) + produce(0) + ask_metadata(-3) + produce(-1, correlation_id=9)
-METADATA_ANSWER = response(METADATA, 9, metadata((1, "b1", 9092), (2, "b2", 9092)), -3)
-BROKER_BYTES = (
-    heartbeat_answer(7)
-    + METADATA_ANSWER
-    + response(PRODUCE, 9, messages.ProduceResponse(responses=[]), 9)
-)
-
-
-def summary(player: Player) -> list[tuple]:
-    return [
-        (frame.side, frame.number, frame.api_key, frame.api_version, frame.flags, frame.data)
-        for frame in player.frames()
-    ]
-
-
-WHOLE = session([CLIENT_BYTES], [BROKER_BYTES])
-
-
-def test_responses_carry_the_number_and_the_times_of_their_request() -> None:
-    requests = {frame.number: frame for frame in WHOLE.frames(Side.CLIENT)}
-    for answer in WHOLE.frames(Side.BROKER):
-        asked = requests[answer.number]
-        assert answer.api_key == asked.api_key
-        assert answer.correlation_id == asked.correlation_id
-        assert answer.request_received_ns == asked.received_ns < asked.sent_ns
-        assert answer.request_sent_ns == asked.sent_ns < answer.received_ns < answer.sent_ns
-        assert answer.request_bytes == asked.frame_bytes
-
-
-def test_produce_without_acks_awaits_no_response() -> None:
-    flags = [frame.flags for frame in WHOLE.frames(Side.CLIENT)]
-    assert flags == [0, NO_RESPONSE, 0, 0]
-    assert [frame.number for frame in WHOLE.frames(Side.BROKER)] == [1, 3, 4]
-
-
-@given(st.lists(st.integers(0, len(CLIENT_BYTES))), st.lists(st.integers(0, len(BROKER_BYTES))))
-@settings(max_examples=60)
-def test_any_split_gives_the_same(client_cuts: list[int], broker_cuts: list[int]) -> None:
-    def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-        edges = sorted({0, len(data), *cuts})
-        return [data[a:b] for a, b in itertools.pairwise(edges)]
-
-    player = session(pieces(CLIENT_BYTES, client_cuts), pieces(BROKER_BYTES, broker_cuts))
-    assert player.to_broker() == WHOLE.to_broker()
-    assert player.to_client() == WHOLE.to_client()
-    assert summary(player) == summary(WHOLE)
 
 
 FRAME_BYTES = st.sampled_from(
@@ -215,21 +165,6 @@ def test_a_produce_that_is_not_in_our_table_keeps_the_pairing_either_way(version
     assert player.frames()[2].flags & OPAQUE
 
 
-def test_unknown_apis_and_versions_pass_and_are_recorded_opaque() -> None:
-    asked = struct.pack(">ihhi", 11, 999, 3, 5) + b"abc"
-    answer = struct.pack(">ii", 7, 5) + b"xyz"
-    player = Player()
-    player.connect()
-    begin(player)
-    player.client(asked)
-    player.broker(answer)
-    assert player.to_broker() == heartbeat(-1) + asked
-    assert player.to_client() == heartbeat_answer(-1) + answer
-    assert [frame.data for frame in player.frames()[2:]] == [asked, answer]
-    assert [frame.flags & OPAQUE for frame in player.frames()[2:]] == [OPAQUE, OPAQUE]
-    assert [frame.api_key for frame in player.frames()[2:]] == [999, 999]
-
-
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -271,18 +206,6 @@ def test_a_broker_that_breaks_the_protocol_ends_that_connection(data: bytes, wor
     assert 1 in player.closed
     assert words in player.logs[0]
     assert player.to_client() == b""
-
-
-def test_a_half_close_waits_for_the_answers_that_are_due() -> None:
-    player = Player()
-    player.connect()
-    player.client(heartbeat(1))
-    player.perform(player.cluster.closed(1, Side.CLIENT, "eof", "", player.tick()))
-    assert player.eofs == []
-    player.broker(heartbeat_answer(1))
-    assert player.eofs == [(1, Side.BROKER)]
-    player.perform(player.cluster.closed(1, Side.BROKER, "eof", "", player.tick()))
-    assert player.closed == {1: False}
 
 
 def test_the_brokers_half_close_is_passed_on_and_open_requests_are_noted() -> None:
