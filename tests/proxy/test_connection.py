@@ -165,6 +165,21 @@ def test_a_produce_that_is_not_in_our_table_keeps_the_pairing_either_way(version
     assert player.frames()[2].flags & OPAQUE
 
 
+def test_unknown_apis_and_versions_pass_and_are_recorded_opaque() -> None:
+    asked = struct.pack(">ihhi", 11, 999, 3, 5) + b"abc"
+    answer = struct.pack(">ii", 7, 5) + b"xyz"
+    player = Player()
+    player.connect()
+    begin(player)
+    player.client(asked)
+    player.broker(answer)
+    assert player.to_broker() == heartbeat(-1) + asked
+    assert player.to_client() == heartbeat_answer(-1) + answer
+    assert [frame.data for frame in player.frames()[2:]] == [asked, answer]
+    assert [frame.flags & OPAQUE for frame in player.frames()[2:]] == [OPAQUE, OPAQUE]
+    assert [frame.api_key for frame in player.frames()[2:]] == [999, 999]
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
