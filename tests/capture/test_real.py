@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from kproxy import recording
-from kproxy.cli import main
 from kproxy.exchange.entries import UNANSWERED, Frame, Note
 from kproxy.proxy import rewrite
 from tests.bed import needs, programs, proxies
@@ -69,7 +68,13 @@ def captured(path: Path) -> Iterator[None]:
 def imported(capture: Path, *options: str) -> Path:
     """Import a capture, and return the recording."""
     out = capture.with_suffix(".mcap")
-    assert main(["import", str(capture), "--out", str(out), *options]) == 0
+    programs_said = subprocess.run(
+        [KPROXY, "import", str(capture), "--out", str(out), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert programs_said.returncode == 0, programs_said.stderr
     return out
 
 
@@ -185,9 +190,7 @@ async def speak_tls(bootstrap: str, keys: Path) -> None:
             await consumer.getone()
 
 
-def test_tls_is_read_with_the_keys_of_its_clients(
-    mock_brokers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tls_is_read_with_the_keys_of_its_clients(mock_brokers: str, tmp_path: Path) -> None:
     """Decrypted by tshark; without the keys, it is told that there is TLS."""
     needs.program("tshark")
     capture, keys = tmp_path / "tls.pcap", tmp_path / "keys"
@@ -195,8 +198,13 @@ def test_tls_is_read_with_the_keys_of_its_clients(
         with proxies.running(mock_brokers, tmp_path / "own", "--listen-tls", "auto") as proxy:
             asyncio.run(speak_tls(proxy.bootstrap, keys))
     assert_both_ends(proxy.recording, imported(capture, "--tls-keys", str(keys)))
-    assert main(["import", str(capture), "--out", str(tmp_path / "x.mcap")]) == 0
-    assert "TLS connections without keys (--tls-keys)" in capsys.readouterr().err
+    without = subprocess.run(
+        [KPROXY, "import", str(capture), "--out", str(tmp_path / "x.mcap")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "TLS connections without keys (--tls-keys)" in without.stderr
 
 
 @pytest.mark.parametrize("stopped", [False, True])
