@@ -198,6 +198,13 @@ def test_notes_are_bounded_too() -> None:
     assert recorder.backlog_bytes < 5 << 20
 
 
+def test_lossless_keeps_all_and_asks_the_pump_to_wait() -> None:
+    recorder = Recorder(Disk(), print, lossless=True, backlog_bytes_max=1000)
+    for number in range(100):
+        recorder.put([frame(number)])
+    assert recorder.congested() and recorder.frames_unwritten == 100
+
+
 async def test_the_pump_waits_for_a_busy_disk(autojump_clock) -> None:
     recorder = Recorder(None, print, lambda _: None, backlog_bytes_max=1000)
     recorder.put([frame(1, 600)])
