@@ -1,6 +1,7 @@
 """Every message, with anything in it, is the same to all who read it: byte for byte.
 
-The codec, whole and in steps; frames; `locate`, `seek` and `select`; JSON.
+The codec, whole and in steps; frames; `locate`, `seek` and `select`; JSON; and what is damaged is
+refused by all of them alike.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.versions import versions
 from tests.wire.protocol.making import MESSAGES, decoded, encoded, few, title
 from tests.wire.protocol.strategies import bodies
 from tests.wire.protocol.test_compile_locate import sought, start_of
+from tests.wire.protocol.test_diagnose import check_refused
 from tests.wire.protocol.test_plain import text
 
 
@@ -43,6 +45,7 @@ def test_every_message_is_the_same_to_all_who_read_it(message):
             found = protocol.to_json(body, version)
             assert json.loads(json.dumps(found, allow_nan=False)) == found
             assert found == expected(body, codec.layout(message, version))
+        check_refused(message, version, raw, data)
         paths = all_paths(codec.layout(message, version))
         check_paths(message, version, raw, paths, data.draw(st.sampled_from(paths or [None])))
         check_tags(message, version, body, raw)
