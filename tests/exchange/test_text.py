@@ -80,6 +80,20 @@ def test_topic_ids_have_names_once_a_response_had_both():
     assert text_of(by_name).request == "orders[0@5]"
 
 
+@pytest.mark.parametrize(("api", "version"), [("CreateTopics", 7), ("DescribeTopicPartitions", 0)])
+def test_other_responses_have_both_too(api, version):
+    message = schema.message(protocol.api_key(api), schema.RESPONSE)
+    body = getattr(M, message.name)()
+    field = next(field for field in message.fields if field.name == "topics")
+    topic = getattr(getattr(M, message.name), field.element)(name="orders", topic_id=ORDERS)
+    body.topics = [topic]
+    asked = request(
+        api, version, getattr(M, schema.message(protocol.api_key(api), schema.REQUEST).name)(), 2
+    )
+    _, fetch = pair([asked, response(asked, body), request("Fetch", 13, by_id({0: 5}), 3)])
+    assert text_of(fetch).request == "orders[0@5]"
+
+
 # ---- noise
 
 
