@@ -10,20 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.exchange import meanings
+from kproxy.exchange import meanings, topic_records
 from kproxy.exchange.body_facts import Records, body_facts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.meanings import Meaning
 from kproxy.exchange.pairing import pair
-from kproxy.wire.protocol import api_key, codec, error_name, messages, schema
+from kproxy.wire.protocol import api_key, codec, error_name, messages, records, schema
 from kproxy.wire.protocol.plain import uuid_text
+from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.schema import Field
 from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     ORDERS,
     by_id,
+    exchange,
     fetch_request,
     fetch_response,
+    produce_request,
+    produce_response,
 )
 from tests.exchange.making import request, response
 from tests.wire.protocol import strategies
@@ -120,6 +124,19 @@ def test_names_that_stand_beside_ids_are_learned():
     assert made.topics == ["orders"] and made.partitions == [TopicPartition("orders", 2)]
     assert made.topic_names.name(ORDERS) == "orders"
     assert made.topic_names.name(UUID(int=7)) is None
+
+
+def test_sequences_and_results_say_where():
+    data = records.encode_batch(
+        [Record(0, 0, None, b"v")], producer_id=7, producer_epoch=1, base_sequence=5
+    )
+    asked = produce_request({2: data, 3: data + data})
+    made = exchange("Produce", 9, asked, produce_response({2: 40, 3: -1}, 7))
+    two, three = TopicPartition("orders", 2), TopicPartition("orders", 3)
+    assert [each.where for each in made.facts.records] == [two, three]
+    heads = list(map(topic_records.batch_heads, made.facts.records))
+    assert heads == [(1, [(7, 1, 5, 1)]), (2, [(7, 1, 5, 1), (7, 1, 5, 1)])]
+    assert made.facts.results == [(two, 7, 40), (three, 7, -1)]
 
 
 def test_aborted_transactions_are_those_of_the_partition():

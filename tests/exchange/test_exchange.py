@@ -19,6 +19,7 @@ from kproxy.exchange.entries import (
     INJECTED,
     NO_RESPONSE,
     OPAQUE,
+    RAW_SASL,
     REDACTED,
     TRUNCATED,
     Side,
@@ -34,6 +35,7 @@ from tests.exchange.making import (
     opened,
     request,
     response,
+    token,
     unanswered,
 )
 
@@ -240,6 +242,20 @@ def test_a_frame_that_was_blanked_out_whole_says_nothing():
     (exchange,) = pair([asked, blank])
     assert exchange.redacted
     assert exchange.opaque
+
+
+def test_sasl_tokens_without_a_header():
+    asked = token(3, b"*" * 30)
+    answered = answer(asked, b"\0\0\0\0", flags=RAW_SASL | REDACTED)
+    (exchange,) = pair([asked, answered])
+    assert exchange.api == "SaslToken"
+    assert exchange.api_key is exchange.api_version is exchange.correlation_id is None
+    assert exchange.request is exchange.response is None
+    assert exchange.request_bytes == 34
+    assert exchange.response_bytes == 4
+    assert exchange.broker_ms == 2.0
+    assert exchange.redacted
+    assert not exchange.opaque
 
 
 def test_faults_are_named_by_their_rules_as_far_as_notes_tell_them():
