@@ -149,6 +149,10 @@ def test_records_of_aborted_transactions_are_told_apart():
     assert [record.aborted for record in found.records] == [True] * 3 + [False] * 2
 
 
+def test_a_fetch_of_nothing_says_so():
+    assert words("Fetch", 11, fetch_request({}), M.FetchResponse()) == "no topics → empty"
+
+
 def test_topics_and_configs():
     C = M.CreateTopicsRequest
     topics = [

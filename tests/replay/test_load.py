@@ -21,6 +21,19 @@ def values(found) -> list[bytes | None]:
     return [record.value for each in found.batches() for record in each.records]
 
 
+def test_the_cluster_is_as_metadata_says() -> None:
+    cluster = Recorded().metadata(partitions=3, nodes=2).loaded.cluster
+    assert list(cluster.racks) == [1, 2]
+    assert (cluster.cluster_id, cluster.controller_id) == ("a", 1)
+    topic = cluster.topics["orders"]
+    assert topic.topic_id == ORDERS_ID
+    assert [(each.leader_id, each.leader_epoch) for each in topic.partitions.values()] == [
+        (1, 3),
+        (2, 3),
+        (1, 3),
+    ]
+
+
 def test_fetched_and_produced_batches_make_one_log() -> None:
     recorded = Recorded().metadata().produced(batch("b"), 1).fetched(batch("a"))
     assert values(log(recorded)) == [b"a", b"b"]
