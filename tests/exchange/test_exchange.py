@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kproxy.exchange import notes
 from kproxy.exchange.body_json import body_text
 from kproxy.exchange.entries import (
+    EVENTS,
     FAULTED,
     INJECTED,
     NO_RESPONSE,
@@ -22,6 +23,7 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     REDACTED,
     TRUNCATED,
+    Note,
     Side,
 )
 from kproxy.exchange.pairing import Pairing, pair
@@ -294,6 +296,14 @@ def test_nothing_is_kept_of_what_is_complete():
     assert [each for each in kept if each() is not None] == []
     state = attrs.astuple(pairing, recurse=False)
     assert not any(each for each in state if isinstance(each, dict))
+
+
+@pytest.mark.parametrize("body", [{}, {"event": "opened"}, {"event": "closed", "connection": []}])
+def test_foreign_notes_do_no_harm(body):
+    asked = heartbeat()
+    for channel in ("connections", EVENTS):
+        (exchange,) = pair([Note(channel, 0, body), asked, response(asked, ALIVE)])
+        assert exchange.response == ALIVE
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30))
