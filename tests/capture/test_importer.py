@@ -17,8 +17,6 @@ from tests.bed import needs
 from tests.bed.packets import LINKS, TcpTalk, pcap, pcapng, timed
 
 BROKER = ("10.0.0.9", 9092)
-Kept = list[tuple[int, int, bytes]]
-"""Of one connection: the number of its exchange, the side, the bytes."""
 
 
 def demo() -> list[list[tuple[int, bytes]]]:

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import aiokafka
 import pytest
 
 from kproxy import recording
@@ -173,6 +172,8 @@ def assert_tshark_agrees(capture: Path, path: Path, port: int) -> None:
 
 async def speak_tls(bootstrap: str, keys: Path) -> None:
     """Produce and consume over TLS, with a key log."""
+    import aiokafka
+
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.keylog_filename = os.fspath(keys)

@@ -67,50 +67,6 @@ def test_if_it_is_lost_what_was_sent_nothing_is_claimed():
 # ---- errors
 
 
-def metadata_response(*topics: tuple[str, int, list[int]]):
-    Topic = messages.MetadataResponse.MetadataResponseTopic
-    Partition = messages.MetadataResponse.MetadataResponsePartition
-    return messages.MetadataResponse(
-        topics=[
-            Topic(
-                name=name,
-                error_code=code,
-                partitions=[
-                    Partition(partition_index=index, error_code=inner)
-                    for index, inner in enumerate(codes)
-                ],
-            )
-            for name, code, codes in topics
-        ]
-    )
-
-
-def test_errors_are_named_once_in_order_of_appearance():
-    asked = request("Metadata", 9, messages.MetadataRequest())
-    body = metadata_response(("a", 0, [0, 5]), ("b", 3, []), ("c", 0, [6, 5, 0]))
-    (exchange,) = pair([asked, response(asked, body)])
-    assert exchange.errors == [
-        "LEADER_NOT_AVAILABLE",
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        "NOT_LEADER_OR_FOLLOWER",
-    ]
-
-
-def test_errors_of_fields_with_other_names_and_unknown_codes():
-    Result = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
-    Partition = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
-    asked = request("AddPartitionsToTxn", 3, messages.AddPartitionsToTxnRequest())
-    partitions = [Partition(partition_index=0, partition_error_code=code) for code in (53, 9999)]
-    body = messages.AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[Result(name="a", results_by_partition=partitions)]
-    )
-    (exchange,) = pair([asked, response(asked, body)])
-    assert exchange.errors == [
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "UNKNOWN_ERROR_CODE_9999",
-    ]
-
-
 def test_every_error_code_of_every_response_is_found():
     """Whatever the API: an error put into any field is reported."""
     looked_at = 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from confluent_kafka import Producer
-from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from kproxy.exchange.partitioners import murmur2, placements
 
@@ -28,6 +26,9 @@ def test_murmur2_is_that_of_java():
 
 
 def test_murmur2_is_that_of_the_clients_in_python():
+    from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+    from kafka.partitioner.default import murmur2 as kafka_python_murmur2
+
     for key in KEYS:
         assert murmur2(key) == kafka_python_murmur2(key) & 0xFFFFFFFF
         assert murmur2(key) == aiokafka_murmur2(key) & 0xFFFFFFFF

@@ -113,7 +113,7 @@ def test_a_hint_does_not_give_the_secret_away() -> None:
     [b"eyJ-", b"a.", b"xoxb-", b"password", b"password=", b"://a:", b"Bearer ", b"-----BEGIN A "],
 )
 def test_hostile_bytes_take_linear_time(unit: bytes) -> None:
-    data = (unit * (1 << 19))[: 1 << 19] + b"://eyJbearer PRIVATE KEY-----"
+    data = (unit * (1 << 17))[: 1 << 17] + b"://eyJbearer PRIVATE KEY-----"
     started = time.process_time()
     find(data)
     assert time.process_time() - started < 10

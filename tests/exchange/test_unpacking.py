@@ -15,7 +15,7 @@ from kproxy.wire.protocol.records import Record, encode_batch
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, closed, request, response
 
-RECORDS = 20_000
+RECORDS = 5_000
 COUNT = 5
 
 
@@ -105,9 +105,17 @@ def test_what_was_left_out_is_read_by_the_filter_that_is_told(bombs: Path) -> No
     assert [len(each.records) for each in read(bombs, "number:2")] == [RECORDS]
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("size", [0, 10, 200])
-@pytest.mark.parametrize("headers", [0, 2])
+@pytest.mark.parametrize(
+    ("codec", "size", "headers"),
+    [
+        ("gzip", 0, 0),
+        ("gzip", 200, 2),
+        ("snappy", 10, 2),
+        ("lz4", 200, 0),
+        ("zstd", 0, 2),
+        ("zstd", 200, 0),
+    ],
+)
 def test_what_a_producer_writes_needs_nothing_to_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, size: int, headers: int
 ) -> None:

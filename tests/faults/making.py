@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kproxy.exchange.entities import TopicNames
@@ -32,6 +33,16 @@ BROKERS = {1: ("one.example", 9092), 2: ("two.example", 9092), 3: ("three.exampl
 def kind_name(kind: tuple[int, int]) -> str:
     """How a parameter is shown in the name of a test."""
     return f"{schema.api_name(kind[0])}-{kind[1]}"
+
+
+def hold_for(kinds: Iterable[tuple[int, int]], check: Callable[..., None], *more: Any) -> None:
+    """Check every kind; a failure names it. As many parameters take longer than what they test."""
+    for kind in kinds:
+        try:
+            check(kind, *more)
+        except Exception as error:
+            error.add_note(kind_name(kind))
+            raise
 
 
 def sample(api_key: int, version: int, direction: str = schema.REQUEST) -> Any:

@@ -18,7 +18,7 @@ from tests.faults.making import (
     TOPIC_IDS,
     ask,
     frame_of,
-    kind_name,
+    hold_for,
     request_body,
     request_frame,
     respond,
@@ -160,8 +160,11 @@ def test_the_same_seed_draws_the_same() -> None:
 # ── throttle ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("kind", kinds(KINDS), ids=kind_name)
-def test_a_throttle_time_is_said_wherever_there_is_room_for_it(kind: tuple[int, int]) -> None:
+def test_a_throttle_time_is_said_wherever_there_is_room_for_it() -> None:
+    hold_for(kinds(KINDS), _throttle_time_is_said)
+
+
+def _throttle_time_is_said(kind: tuple[int, int]) -> None:
     rules = Rules([Rule(throttle="90s")])
     request = sample(*kind)
     if kind[0] == PRODUCE:

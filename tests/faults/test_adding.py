@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kproxy.proxy import faults
 from kproxy.proxy.faults import Rule, RuleError, Rules, actions, help_text, rule_from_flag, table
 from kproxy.proxy.faults.action import Action, Plan
 from kproxy.proxy.faults.actions import ACTIONS
-from kproxy.proxy.faults.rule import KEYS
 from kproxy.proxy.faults.values import parse_yes
 from kproxy.proxy.verdicts import Ending, Verdict
 from tests.faults.making import NOW, ask, respond
@@ -90,34 +86,3 @@ def test_delays_of_an_action_and_of_those_that_add_up_are_summed() -> None:
     assert (verdict.delay_ns, respond(verdict, ANSWER).delay_ns) == (205, 4000)
     assert verdict.fault_ids == (1, 2, 3)
     assert verdict.ending is not Ending.DISCONNECT
-
-
-# ── the core ─────────────────────────────────────────────────────────────────────────────────
-
-FOLDER = Path(faults.__file__).parent
-OWN = {action.do.__module__.rpartition(".")[2] for action in ACTIONS.values()}
-"""The modules in which actions stand."""
-CORE = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in {*OWN, "actions"})
-
-
-@pytest.mark.parametrize("name", CORE)
-def test_the_core_names_no_action(name: str) -> None:
-    tree = ast.parse((FOLDER / f"{name}.py").read_text())
-    methods = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
-    found: list[str] = []
-    for node in ast.walk(tree):
-        said: list[str] = []
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            said = [node.value]
-        elif isinstance(node, ast.Attribute) and node.attr not in methods:
-            said = [node.attr]
-        found += [f"line {node.lineno}: {word}" for word in said if word in ACTIONS]
-        if isinstance(node, ast.ImportFrom):
-            imported = {alias.name for alias in node.names} | {str(node.module).split(".")[-1]}
-            found += [f"line {node.lineno}: imports {each}" for each in imported & OWN]
-    assert found == []
-
-
-def test_a_rule_has_no_words_of_an_action_of_its_own() -> None:
-    assert not KEYS.keys() & ACTIONS.keys()
-    assert len(CORE) > 10

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.verdicts import Verdict
 from kproxy.wire.protocol import schema
@@ -24,7 +22,7 @@ from tests.faults.making import (
     answer_body,
     ask,
     frame_of,
-    kind_name,
+    hold_for,
     request_frame,
     respond,
     response_body,
@@ -39,7 +37,6 @@ LINE = re.compile(
 
 OURS = {"error_message"}
 """Where kproxy says that the error is its own."""
-UNKNOWN = {("Topics[].TopicId", "CreateTopics"), ("Topics[].TopicId", "DescribeTopicPartitions")}
 
 
 METADATA, DESCRIBE_LOG_DIRS = 3, 35
@@ -111,10 +108,11 @@ def refused(kind: tuple[int, int], request: Any) -> Verdict | None:
 
 
 # All versions: where the code stands changes in many, and each costs a millisecond.
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind not in OF_THE_BROKERS], ids=kind_name
-)
-def test_an_error_response_is_kafkas(kind: tuple[int, int]) -> None:
+def test_an_error_response_is_kafkas() -> None:
+    hold_for([kind for kind in KINDS if kind not in OF_THE_BROKERS], _error_response_is_kafkas)
+
+
+def _error_response_is_kafkas(kind: tuple[int, int]) -> None:
     api_key, version = kind
     kafkas, name = ORACLE[kind], schema.api_name(api_key)
     request = sample(api_key, version)
@@ -134,8 +132,11 @@ def test_an_error_response_is_kafkas(kind: tuple[int, int]) -> None:
         check_other(name, path, value, body)
 
 
-@pytest.mark.parametrize("kind", OF_THE_BROKERS, ids=kind_name)
-def test_an_error_is_put_into_the_brokers_response(kind: tuple[int, int]) -> None:
+def test_an_error_is_put_into_the_brokers_response() -> None:
+    hold_for(OF_THE_BROKERS, _error_is_put_into_it)
+
+
+def _error_is_put_into_it(kind: tuple[int, int]) -> None:
     verdict = refused(kind, sample(*kind))
     assert verdict is not None and verdict.frames is None and verdict.own_response is None
     told = respond(verdict, response_frame(*kind, sample(*kind, schema.RESPONSE)))

@@ -1,7 +1,7 @@
 """The loop of every fuzz target, and its command line.
 
-    python -m tests.fuzz.codec --seconds 60
-    python -m tests.fuzz.codec --inputs 10000000 --seed 7
+    python -m tests.fuzz.machine --seconds 60
+    python -m tests.fuzz.machine --inputs 10000000 --seed 7
 
 A target is a function that makes an input of a random source and tries it; it returns how much was
 accepted. What fails is told with the seed and the number of the input: `--seed` repeats the run.

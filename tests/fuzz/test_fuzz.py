@@ -1,4 +1,4 @@
-"""A few seconds of each fuzz target in every run; `python -m tests.fuzz.codec` goes on."""
+"""A few seconds of each fuzz target in every run; `python -m tests.fuzz.machine` goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fuzz import broker, codec, filters, machine, recordings
+from tests.fuzz import broker, filters, machine, recordings
 from tests.fuzz.fuzzing import Target, fuzz
 from tests.versions import ALL
 
@@ -15,10 +15,9 @@ from tests.versions import ALL
     ("target", "inputs_max", "least", "most"),
     [
         (broker.target, 30, 1, 1),
-        (codec.target, 200_000 if ALL else 2_000, 0.05, 0.95),
-        (filters.target, 20_000 if ALL else 5_000, 0.05, 0.95),
-        (machine.target, 150_000 if ALL else 2_000, 1, 1),
-        (recordings.target, 15_000 if ALL else 150, 0.001, float("inf")),
+        (filters.target, 20_000 if ALL else 2_000, 0.05, 0.95),
+        (machine.target, 150_000 if ALL else 1_000, 1, 1),
+        (recordings.target, 15_000 if ALL else 100, 0.001, float("inf")),
     ],
     ids=lambda value: getattr(value, "__module__", None),
 )

@@ -123,7 +123,7 @@ def check(path: Path, out: Path) -> None:
 
 @given(st.lists(odd_notes(), min_size=1, max_size=5))
 @settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],  # what fails is small

@@ -49,9 +49,7 @@ def limited(
     "typed",
     [
         ["run", "--bootstrap", "127.0.0.1:1", "--no-record"],
-        ["replay", str(DEMO)],
         ["replay", str(DEMO), "--expect", "all"],
-        ["replay", str(DEMO), "--", "true"],
     ],
     ids=" ".join,
 )

@@ -179,25 +179,6 @@ async def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that()
     assert disk.noted[0]["frames"] == recorder.frames_lost == 2
 
 
-async def test_lossless_ends_on_a_full_disk() -> None:
-    disk = Disk()
-    disk.error = OSError(28, "No space left on device")
-    recorder = Recorder(disk, lambda _: None, lossless=True)
-    recorder.put([frame(1)])
-    with trio.fail_after(10):
-        await recorder.run()
-    assert "No space left on device" in recorder.failure
-
-
-def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
-    logs: list[str] = []
-    recorder = Recorder(Disk(), logs.append, backlog_bytes_max=1000)
-    for number in range(100):
-        recorder.put([frame(number)])
-    assert recorder.frames_lost > 90
-    assert len(logs) == 1 and "does not keep up" in logs[0]
-
-
 async def test_connections_are_known_after_a_disk_that_hung() -> None:
     disk = Disk()
     recorder = Recorder(disk, lambda _: None, backlog_bytes_max=1000)

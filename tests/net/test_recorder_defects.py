@@ -13,15 +13,12 @@ import trio
 from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.net import serve
 from kproxy.net.clock import Clock
-from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, verify
-from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.encoding import Encoder
 from kproxy.recording.rotation import Recording
 from kproxy.recording.writer import Writer
 from tests.net.proxied import Proxied, proxied, receive_exactly
 from tests.net.test_pump import answer, answering, ask
-from tests.net.test_recorder import Disk, frame, until
 
 OH = "by a defect in kproxy, please report it: ValueError: oh"
 GOES_ON = "; the proxy goes on and counts what it does not record"
@@ -64,41 +61,6 @@ def recorded(*paths: Path) -> tuple[int, list[dict]]:
     return frames, [body for body in bodies if body["event"] == "lost"]
 
 
-async def test_a_sink_with_a_defect_is_as_one_that_refuses() -> None:
-    disk, logs = Disk(), []
-    disk.error = ValueError("oh")
-    recorder = Recorder(disk, logs.append)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
-        for number in (1, 2):
-            recorder.put([frame(number)])
-            await until(lambda n=number: recorder.frames_lost == n)
-        assert not recorder.congested()
-        disk.error = None
-        recorder.put([frame(3)])
-        await until(lambda: disk.written == [3])
-        nursery.cancel_scope.cancel()
-    assert logs[0] == CANNOT_WRITE + GOES_ON
-    (note,) = disk.noted
-    assert (note["frames"], note["bytes"], note["reason"]) == (2, 200, CANNOT_WRITE)
-
-
-@pytest.mark.parametrize("defective", ["sink", "intake"])
-async def test_with_nothing_to_be_lost_a_defect_ends_the_recorder(defective: str) -> None:
-    def broken(*_: object) -> list[Entry]:
-        raise ValueError("oh")
-
-    disk = Disk()
-    if defective == "sink":
-        disk.error = ValueError("oh")
-    intake = broken if defective == "intake" else None
-    recorder = Recorder(disk, lambda _: None, lossless=True, intake=intake)
-    recorder.put([frame(1)])
-    with trio.fail_after(10):
-        await recorder.run()
-    assert recorder.failure.endswith(OH) and recorder.frames_lost == 1
-
-
 async def through(proxy: Proxied, broken: list[bool]) -> int:
     """A conversation that a defect begins and ends in; returns how many frames passed."""
     async with await proxy.connect() as client:
@@ -117,11 +79,8 @@ async def through(proxy: Proxied, broken: list[bool]) -> int:
     ("owner", "name", "late", "reason"),
     [
         (Writer, "write", False, CANNOT_WRITE),
-        (Writer, "_chunk", True, CANNOT_WRITE),
-        (ConnectionLog, "notes_to_repeat", False, CANNOT_WRITE),
         (os, "pwritev", True, CANNOT_WRITE),
         (Encoder, "_run", True, CANNOT_WRITE),
-        (Encoder, "_begin", False, CANNOT_WRITE),
     ],
 )
 async def test_whatever_has_a_defect_the_traffic_goes_on_and_the_loss_is_told(

@@ -56,80 +56,6 @@ def session(splits_client: list[bytes], splits_broker: list[bytes]) -> Player:
     return player
 
 
-CLIENT_BYTES = heartbeat(7) + produce(0) + ask_metadata(-3) + produce(-1, correlation_id=9)
-METADATA_ANSWER = response(METADATA, 9, metadata((1, "b1", 9092), (2, "b2", 9092)), -3)
-BROKER_BYTES = (
-    heartbeat_answer(7)
-    + METADATA_ANSWER
-    + response(PRODUCE, 9, messages.ProduceResponse(responses=[]), 9)
-)
-
-
-def summary(player: Player) -> list[tuple]:
-    return [
-        (frame.side, frame.number, frame.api_key, frame.api_version, frame.flags, frame.data)
-        for frame in player.frames()
-    ]
-
-
-WHOLE = session([CLIENT_BYTES], [BROKER_BYTES])
-
-
-def test_requests_leave_as_they_came() -> None:
-    assert WHOLE.to_broker() == CLIENT_BYTES
-
-
-def test_metadata_names_our_listeners_and_nothing_else_changes() -> None:
-    start = len(heartbeat_answer(7))
-    sent = WHOLE.to_client()
-    size = struct.unpack_from(">i", sent, start)[0] + 4
-    body = decode_response(sent[start : start + size], METADATA, 9).body
-    assert [(b.node_id, b.host, b.port) for b in body.brokers] == [
-        (1, "127.0.0.1", 19094),
-        (2, "127.0.0.1", 19095),
-    ]
-    before = decode_response(METADATA_ANSWER, METADATA, 9).body
-    body.brokers, before.brokers = [], []
-    assert body == before
-    assert sent[:start] == heartbeat_answer(7)
-    assert sent[start + size :] == BROKER_BYTES[-len(sent[start + size :]) :]
-
-
-def test_the_recording_has_the_bytes_as_their_sender_sent_them() -> None:
-    assert b"".join(frame.data for frame in WHOLE.frames(Side.CLIENT)) == CLIENT_BYTES
-    assert b"".join(frame.data for frame in WHOLE.frames(Side.BROKER)) == BROKER_BYTES
-
-
-def test_responses_carry_the_number_and_the_times_of_their_request() -> None:
-    requests = {frame.number: frame for frame in WHOLE.frames(Side.CLIENT)}
-    for answer in WHOLE.frames(Side.BROKER):
-        asked = requests[answer.number]
-        assert answer.api_key == asked.api_key
-        assert answer.correlation_id == asked.correlation_id
-        assert answer.request_received_ns == asked.received_ns < asked.sent_ns
-        assert answer.request_sent_ns == asked.sent_ns < answer.received_ns < answer.sent_ns
-        assert answer.request_bytes == asked.frame_bytes
-
-
-def test_produce_without_acks_awaits_no_response() -> None:
-    flags = [frame.flags for frame in WHOLE.frames(Side.CLIENT)]
-    assert flags == [0, NO_RESPONSE, 0, 0]
-    assert [frame.number for frame in WHOLE.frames(Side.BROKER)] == [1, 3, 4]
-
-
-@given(st.lists(st.integers(0, len(CLIENT_BYTES))), st.lists(st.integers(0, len(BROKER_BYTES))))
-@settings(max_examples=60)
-def test_any_split_gives_the_same(client_cuts: list[int], broker_cuts: list[int]) -> None:
-    def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-        edges = sorted({0, len(data), *cuts})
-        return [data[a:b] for a, b in itertools.pairwise(edges)]
-
-    player = session(pieces(CLIENT_BYTES, client_cuts), pieces(BROKER_BYTES, broker_cuts))
-    assert player.to_broker() == WHOLE.to_broker()
-    assert player.to_client() == WHOLE.to_client()
-    assert summary(player) == summary(WHOLE)
-
-
 FRAME_BYTES = st.sampled_from(
     [
         *range(60, 64),
@@ -296,18 +222,6 @@ def test_a_broker_that_breaks_the_protocol_ends_that_connection(data: bytes, wor
     assert 1 in player.closed
     assert words in player.logs[0]
     assert player.to_client() == b""
-
-
-def test_a_half_close_waits_for_the_answers_that_are_due() -> None:
-    player = Player()
-    player.connect()
-    player.client(heartbeat(1))
-    player.perform(player.cluster.closed(1, Side.CLIENT, "eof", "", player.tick()))
-    assert player.eofs == []
-    player.broker(heartbeat_answer(1))
-    assert player.eofs == [(1, Side.BROKER)]
-    player.perform(player.cluster.closed(1, Side.BROKER, "eof", "", player.tick()))
-    assert player.closed == {1: False}
 
 
 def test_the_brokers_half_close_is_passed_on_and_open_requests_are_noted() -> None:

@@ -262,7 +262,7 @@ def test_nothing_that_no_field_explains_is_kept(api: str, side: Side) -> None:
     client = side is Side.CLIENT
     message = schema.message(api_key(api), schema.REQUEST if client else schema.RESPONSE)
 
-    @few(4)
+    @few(8)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         version = data.draw(st.sampled_from(versions(api)))
@@ -301,7 +301,7 @@ def test_nothing_that_no_field_explains_is_kept(api: str, side: Side) -> None:
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("api", CONVERSATIONS)
 def test_any_bytes_at_all_keep_nothing_that_cannot_be_decoded(api: str, side: Side) -> None:
-    @few(4)
+    @few(8)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         version = data.draw(st.integers(-1, max(versions(api)) + 1))

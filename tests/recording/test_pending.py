@@ -45,6 +45,7 @@ from kproxy.wire.protocol import messages
 from tests.exchange.making import request
 from tests.recording import killed_pending, making
 from tests.recording.making import SETTINGS, START_NS
+from tests.wire.protocol.making import few
 
 ROOT = Path(__file__).parents[2]
 HEARTBEAT, PRODUCE = 12, 0
@@ -224,6 +225,7 @@ def said(paths: Sequence[Path]) -> dict[int, tuple[object, ...]]:
     }  # fmt: skip
 
 
+@few(2)
 @given(
     st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=30, max_size=200),
     st.floats(0, 1),
@@ -270,6 +272,7 @@ def placeless(exchange: Exchange) -> ExchangeRow:
     return exchange.row._replace(request_position=0, response_position=0)
 
 
+@few(2)
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=60, max_size=150))
 def test_it_makes_no_difference_in_how_many_files_it_lies(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]]

@@ -16,7 +16,6 @@ from kproxy.recording import (
     Recording,
     RecordingError,
     RecordingWarning,
-    Writer,
     entries,
     info,
     read,
@@ -158,18 +157,6 @@ def test_zeros_at_the_end_are_a_tear(tmp_path: Path) -> None:
     path.write_bytes(data[:end] + b"\0" * 4096 + b"\1")
     with pytest.raises(RecordingError, match="no known kind"):
         list(entries(path))
-
-
-def test_a_growing_file_is_read_as_far_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "a.mcap"
-    writer = Writer(path, **SETTINGS)
-    for count in range(1, 4):
-        writer.write([request(count, b"grow")])
-        *read, torn = entries(path)
-        assert len(read) == count
-        assert torn.body["writing"] and "still being written" in torn.body["what"]
-    writer.close()
-    assert len(list(entries(path))) == 3
 
 
 # ---------------------------------------------------------------- other tools

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -321,30 +320,6 @@ def test_much_of_small_frames_goes_past_the_page_cache(
     read = entries(write(tmp_path / "a.mcap", [batch]))
     assert plains(read) == plains(batch)
     assert sum(staged) > 2_000_000
-
-
-def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    path = tmp_path / "a.mcap"
-    writer = Writer(path, **SETTINGS)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    written = []
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
-        for number in range(20):
-            batch = [request(number, random.Random(number).randbytes(7000))]
-            try:
-                writer.write(batch)
-            except OSError:
-                assert path.stat().st_size == writer.bytes_written <= 50_000
-            else:
-                written += batch
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert 4 < len(written) < 8
-    writer.write([event("after")])
-    writer.close()
-    verify(path)
-    assert plains(entries(path)) == plains([*written, event("after")])
 
 
 @pytest.mark.parametrize("side", ["request", "response"])

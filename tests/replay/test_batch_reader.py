@@ -15,7 +15,7 @@ from tests.replay.making import Playing, Recorded, batch
 from tests.replay.test_unreadable import CAUSAL, again, ended
 from tests.wire.protocol.test_record_batch import wrapper_of
 
-COUNT = 20_000
+COUNT = 5_000
 BYTES = 1 << 20
 BOMBS = {
     "headers out of compressed bytes": with_headers(COUNT),

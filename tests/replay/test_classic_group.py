@@ -149,16 +149,6 @@ def test_a_member_that_does_not_join_again_is_waited_for_as_long_as_it_wants() -
     assert first.beat() == "UNKNOWN_MEMBER_ID"
 
 
-def test_one_member_gets_what_it_assigns() -> None:
-    assert alone(playing()).beat() == "NONE"
-
-
-def test_two_members_share_what_the_leader_assigns() -> None:
-    first, second = two(playing())
-    assert first.generation == second.generation == 2
-    assert (first.beat(), second.beat()) == ("NONE", "NONE")
-
-
 def test_old_clients_join_at_once() -> None:
     member = Member(playing().connect())
     member.join(version=0)

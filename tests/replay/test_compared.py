@@ -157,10 +157,6 @@ def all_of_it() -> Did:
     return did.wrote_in("t", "c", at=2).committed("g", 3, within="t").ended("t")
 
 
-def test_the_same_behaviour_has_no_difference() -> None:
-    assert told(all_of_it(), all_of_it()) == []
-
-
 def test_what_is_not_repeated_at_all_is_missing() -> None:
     assert told(Did(), all_of_it()) == [
         "?commits: group g, orders[0]: not repeated (recorded: committed after 3 records)",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import kafka.record
 import pytest
 
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
@@ -47,6 +46,8 @@ OLD = pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3,
 
 def as_kafka_python_reads(data: bytes) -> list[tuple[Any, ...]]:
     """Magic, offset, time, key and value of each record, and the checksums verified."""
+    import kafka.record
+
     source, found = kafka.record.MemoryRecords(data), []
     while source.has_next():
         each = source.next_batch()

@@ -167,16 +167,6 @@ def test_a_log_that_left_the_recording_is_as_if_it_had_been_written_so(data) -> 
     assert log.newest(count + 1) == (served.index(max(served)), max(served))
 
 
-def test_offsets_by_time() -> None:
-    log = log_of(batch("a", "b", time=1000), batch("c", base_offset=2, time=5000))
-    assert log.offset_by_time(0, 3) == (0, 1000)
-    assert log.offset_by_time(1001, 3) == (1, 2000)
-    assert log.offset_by_time(2001, 3) == (2, 5000)
-    assert log.offset_by_time(5001, 3) is None
-    assert log.newest(3) == (2, 5000)
-    assert log.newest(2) == (1, 2000)
-
-
 def test_offsets_by_time_are_the_same_however_many_batches_there_are() -> None:
     times = [1000 + 2 * offset + (0 if offset % 4 else 5) for offset in range(50)]
     log = log_of(*(batch("a", base_offset=n, time=time) for n, time in enumerate(times)))

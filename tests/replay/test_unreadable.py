@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
-from typing import Any
 
 import attrs
 import pytest
@@ -23,6 +23,7 @@ from kproxy.wire.protocol.message_sets import encode_message_set
 from kproxy.wire.protocol.record_batch import Record
 from tests.exchange import making
 from tests.replay.making import Playing, Recorded, batch, produce
+from tests.versions import pairs
 
 CAUSAL = ReplaySettings(visible=Visible.CAUSAL)
 
@@ -72,7 +73,8 @@ OF_ONE = {
 """Batches of one Produce, by what is wrong with them."""
 CUT_OFF = {"whole batch": TWO[:-3], "batch length": damaged(TWO, 8, b"\xff\xff\xff\xff")}
 """What no broker stores, though some take it."""
-KINDS = pytest.mark.parametrize("kind", [*OF_ONE, *CUT_OFF])
+WAYS = list(itertools.product([Mode.STATE, Mode.SEMANTIC], Visible, [-1, 0]))
+"""How it is served, and how it was produced."""
 
 
 def again(data: bytes, base_sequence: int = 4) -> bytes:
@@ -98,13 +100,9 @@ def ended(broker: Playing) -> list[str]:
     return [f"{each.kind}: {each.text}" for each in broker.report.findings]
 
 
-@KINDS
-@pytest.mark.parametrize("mode", [Mode.STATE, Mode.SEMANTIC])
-@pytest.mark.parametrize("visible", Visible)
-@pytest.mark.parametrize("acks", [-1, 0])
-def test_what_cannot_be_read_has_to_be_repeated(
-    kind: str, mode: Mode, visible: Visible, acks: int
-) -> None:
+@pytest.mark.parametrize(("kind", "how"), pairs([*OF_ONE, *CUT_OFF], WAYS))
+def test_what_cannot_be_read_has_to_be_repeated(kind: str, how: tuple[Mode, Visible, int]) -> None:
+    mode, visible, acks = how
     data = (OF_ONE | CUT_OFF)[kind]
     was = Recorded().metadata(partitions=2)
     if acks:
@@ -166,41 +164,6 @@ def test_its_partition_counts_unless_that_is_ignored(ignored: Ignored) -> None:
         assert ended(broker) == []
     else:
         assert [each.partition(":")[0] for each in ended(broker)] == ["not recorded"]
-
-
-def in_transaction(data: bytes, who: dict[str, int], commit: bool) -> list[tuple[int, Any, Any]]:
-    """The exchanges of a transaction that produces this."""
-    request = messages.EndTxnRequest(transactional_id="t", committed=commit, **who)
-    kind = messages.ProduceResponse
-    placed = kind.PartitionProduceResponse(index=0, base_offset=0)
-    topic = kind.TopicProduceResponse(name="orders", partition_responses=[placed])
-    asked = produce(data)
-    asked.transactional_id = "t"
-    return [(9, asked, kind(responses=[topic])), (3, request, messages.EndTxnResponse())]
-
-
-@pytest.mark.parametrize("was_committed", [True, False])
-@pytest.mark.parametrize("is_committed", [True, False])
-def test_in_a_transaction_its_end_counts(was_committed: bool, is_committed: bool) -> None:
-    def written(producer_id: int) -> bytes:
-        return sealed(OF_ONE["gzip"], attributes=0x11, producer_id=producer_id, producer_epoch=0)
-
-    who = {"producer_id": 3, "producer_epoch": 0}
-    was = Recorded().metadata()
-    begin = messages.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
-    was.add(4, begin, messages.InitProducerIdResponse(**who))
-    for exchange in in_transaction(written(3), who, was_committed):
-        was.add(*exchange)
-    broker = Playing(was.loaded, CAUSAL)
-    client = broker.connect()
-    begun = client.ask(4, begin)
-    who = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
-    for version, request, _ in in_transaction(written(who["producer_id"]), who, is_committed):
-        client.ask(version, request)
-    answer = client.fetch(0)
-    assert written(0)[61:] in bytes(answer.records)
-    found = ended(broker)
-    assert bool(found) == (was_committed != is_committed), found
 
 
 def test_what_a_broker_has_compressed_again_is_compared_as_it_was_sent() -> None:

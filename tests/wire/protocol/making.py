@@ -14,12 +14,10 @@ from kproxy.wire.protocol.record_batch import Batch
 from kproxy.wire.protocol.record_json import json_pieces
 from kproxy.wire.protocol.records import json_allowance
 from kproxy.wire.protocol.schema import Message
-from tests.versions import versions
 
 DATA = Path(__file__).parent / "data"
 
 MESSAGES = [schema.named(name) for name in schema.message_names()]
-VERSIONS = [(message, version) for message in MESSAGES for version in versions(message)]
 BODIES = [message for message in MESSAGES if message.api_key is not None]
 
 

@@ -4,65 +4,16 @@ from __future__ import annotations
 
 import struct
 
-import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kproxy.wire import protocol
-from kproxy.wire.protocol import ProtocolError, codec, diagnose, messages, schema
+from kproxy.wire.protocol import ProtocolError, codec, messages, schema
 from tests.wire.protocol.making import (
-    BODIES,
     DATA,
-    VERSIONS,
     decoded,
     encoded,
-    few,
     framed,
-    title,
 )
-from tests.wire.protocol.strategies import bodies
-
-
-def in_steps(work):
-    """The result of work in steps."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value
-
-
-@pytest.mark.parametrize(("message", "version"), VERSIONS, ids=title)
-def test_every_message_comes_back_as_it_was(message, version):
-    @few(25)
-    @given(bodies(message, version))
-    def check(body):
-        data = encoded(message, version, body)
-        again = decoded(message, version, data)
-        assert again == body
-        assert encoded(message, version, again) == data
-        walk = diagnose.Walk(schema.layout(message, version), data, 0)
-        walk.struct(walk.layout)
-        assert walk.position == len(data)
-        check_in_steps(message, version, body, data)
-
-    check()
-
-
-def check_in_steps(message, version, body, data):
-    """The readers and writers that pause between elements do the same."""
-    parts = list[bytes]()
-    for _ in codec.encoder_in_steps(message, version)(body, parts.append):
-        pass
-    assert b"".join(parts) == data
-    assert in_steps(codec.decoder_in_steps(message, version)(data, 0)) == (body, len(data))
-    large = codec.decoder_in_steps(message, version)(bytearray(data), 0)
-    found, _ = in_steps(large)
-    assert repr(found) == repr(body), "not a bytearray anywhere"
-    if data:
-        with pytest.raises(ProtocolError, match=f"^{message.name} v{version}: does not follow"):
-            in_steps(codec.decoder_in_steps(message, version)(data[:-1], 0))
 
 
 def test_a_step_is_no_more_than_an_element():
@@ -73,41 +24,6 @@ def test_a_step_is_no_more_than_an_element():
     assert len(steps) > 1000
     parts: list[bytes] = []
     assert len(list(codec.encoder_in_steps(message, 12)(body, parts.append))) > 1000
-
-
-@pytest.mark.parametrize("message", BODIES, ids=title)
-def test_every_frame_comes_back_as_it_was(message):
-    header = schema.named("RequestHeader" if message.direction == "request" else "ResponseHeader")
-
-    @few(25)
-    @given(st.data())
-    def check(data):
-        version = data.draw(st.sampled_from(message.versions))
-        body = data.draw(bodies(message, version))
-        trailing = data.draw(st.binary(max_size=2))
-        if message.direction == "request":
-            head_version = protocol.request_header_version(message.api_key, version)
-            head = data.draw(bodies(header, head_version))
-            head = attrs.evolve(head, api_key=message.api_key, api_version=version)
-            frame = protocol.encode_request(protocol.Request(head, body, trailing))
-            found = protocol.decode_request(frame)
-            assert protocol.encode_request(found) == frame
-            start = protocol.request_body(frame)
-        else:
-            head_version = protocol.response_header_version(message.api_key, version)
-            head = data.draw(bodies(header, head_version))
-            if message.name == "ApiVersionsResponse" and body.error_code == 35:
-                body.error_code = 0
-            response = protocol.Response(head, body, version, trailing)
-            frame = protocol.encode_response(response, message.api_key)
-            found = protocol.decode_response(frame, message.api_key, version)
-            assert found.body_version == version
-            assert protocol.encode_response(found, message.api_key) == frame
-            start = protocol.response_body(frame, message.api_key, version)
-        assert (found.header, found.body, found.trailing) == (head, body, trailing)
-        assert frame[start:] == encoded(message, version, body) + trailing
-
-    check()
 
 
 @pytest.mark.parametrize("release", ["3.9.2", "4.4.0"])

@@ -12,47 +12,6 @@ from kproxy.wire.protocol import generate
 from tests.bed import jvm
 from tests.versions import ALL
 
-OLD = """
-// a licence
-{
-  "apiKey": 3, "type": "request", "name": "ThingRequest", // with a comment "in the line"
-  "validVersions": "0-2", "flexibleVersions": "2+",
-  "fields": [
-    { "name": "Things", "type": "[]Thing", "versions": "0+", "fields": [
-      { "name": "OldId", "type": "int32", "versions": "0" },
-      { "name": "Name", "type": "string", "versions": "0+", "nullableVersions": "1+",
-        "default": "null", "about": "http://not.a.comment" }
-    ]},
-    { "name": "ZkReady", "type": "bool", "versions": "2+", "taggedVersions": "2+", "tag": "0",
-      "default": "false" }
-  ]
-}
-"""
-NEW = """
-{
-  "apiKey": 3, "type": "request", "name": "ThingRequest", "listeners": ["broker"],
-  "validVersions": "1-3", "flexibleVersions": "2+",
-  "fields": [
-    { "name": "Things", "type": "[]NewThing", "versions": "0+", "fields": [
-      { "name": "Name", "type": "string", "versions": "0+", "nullableVersions": "1+",
-        "default": "null" },
-      { "name": "Id", "type": "uuid", "versions": "3+", "mapKey": true }
-    ]},
-    { "name": "ZkReady", "type": "bool", "versions": "2+", "taggedVersions": "2+", "tag": 0,
-      "default": "false", "entityType": "topicName" }
-  ]
-}
-"""
-GONE = '{"type": "request", "apiKey": 4, "name": "GoneRequest", "validVersions": "none"}'
-MERGED = """\
-request ThingRequest 0-3 key 3 flexible 2+ listeners broker
-  things []NewThing 0+
-    old_id int32 0
-    name string 0+ nullable 1+ default null
-    id uuid 3+ key
-  zk_ready bool 2+ tag 0 2+ default false topicName
-"""
-
 
 def jar(folder: Path, version: str, *definitions: str) -> Path:
     """A jar with these definitions."""
@@ -62,17 +21,6 @@ def jar(folder: Path, version: str, *definitions: str) -> Path:
         for number, definition in enumerate(definitions):
             file.writestr(f"common/message/{number}.json", definition)
     return path
-
-
-def test_the_newest_release_that_knows_a_version_defines_it(tmp_path):
-    jars = [jar(tmp_path, "3.9.2", OLD), jar(tmp_path, "4.10.0", NEW, GONE)]
-    table, stub = generate.generate(jars)
-    assert table.partition("\n\n")[2] == MERGED
-    assert generate.generate(jars[::-1])[0] == table
-    assert "4.10.0 and, for what it dropped, 3.9.2" in table
-    assert "class ThingRequest:" in stub
-    assert "        name: str | None = ..." in stub
-    assert "    things: list[ThingRequest.NewThing] = ..." in stub
 
 
 def test_a_union_that_would_change_a_version_is_refused(tmp_path):
@@ -96,65 +44,6 @@ def test_a_struct_without_bytes_is_refused(tmp_path):
     text = json.dumps(definition | {"flexibleVersions": "none", "fields": fields})
     with pytest.raises(SystemExit, match="R v0: things has no bytes"):
         generate.generate([jar(tmp_path, "1.0", text)])
-
-
-OLD_RECORDS = (
-    """{ "type": "data", "name": "OffsetKey", "validVersions": "0-1", "flexibleVersions": "none",
-      "fields": [{ "name": "group", "type": "string", "versions": "0-1" }] }""",
-    """{ "type": "data", "name": "OffsetValue", "validVersions": "0-2", "flexibleVersions": "none",
-      "fields": [{ "name": "offset", "type": "int64", "versions": "0+" }] }""",
-    """{ "type": "data", "name": "GoneKey", "validVersions": "9", "flexibleVersions": "none",
-      "fields": [{ "name": "group", "type": "string", "versions": "9" }] }""",
-    """{ "type": "data", "name": "GoneValue", "validVersions": "0", "flexibleVersions": "none",
-      "fields": [{ "name": "epoch", "type": "int32", "versions": "0+" }] }""",
-)
-NEW_RECORDS = (
-    """{ "apiKey": 1, "type": "coordinator-key", "name": "OffsetKey", "validVersions": "0",
-      "flexibleVersions": "none",
-      "fields": [{ "name": "group", "type": "string", "versions": "0" }] }""",
-    """{ "apiKey": 1, "type": "coordinator-value", "name": "OffsetValue", "validVersions": "2-3",
-      "flexibleVersions": "3+", "fields": [
-        { "name": "offset", "type": "int64", "versions": "0+" },
-        { "name": "ids", "type": "[]int32", "taggedVersions": "3+", "nullableVersions": "3+",
-          "tag": 0, "default": null }] }""",
-    """{ "apiKey": 0, "type": "coordinator-key", "name": "LegacyOffsetKey", "validVersions": "0",
-      "flexibleVersions": "none",
-      "fields": [{ "name": "group", "type": "string", "versions": "0" }] }""",
-    """{ "apiKey": 0, "type": "coordinator-value", "name": "LegacyOffsetValue",
-      "validVersions": "0", "flexibleVersions": "none",
-      "fields": [{ "name": "offset", "type": "int64", "versions": "0+" }] }""",
-)
-MERGED_RECORDS = """\
-coordinator-key LegacyOffsetKey 0 key 0 flexible none topic __consumer_offsets
-  group string 0+
-
-coordinator-value LegacyOffsetValue 0-2 key 0 flexible none topic __consumer_offsets
-  offset int64 0+
-
-coordinator-key OffsetKey 0 key 1 flexible none topic __consumer_offsets
-  group string 0+
-
-coordinator-value OffsetValue 0-3 key 1 flexible 3+ topic __consumer_offsets
-  offset int64 0+
-  ids []int32 3+ nullable 3+ tag 0 3+
-
-coordinator-key GoneKey 0 key 9 flexible none topic __consumer_offsets
-  group string 0+
-
-coordinator-value GoneValue 0 key 9 flexible none topic __consumer_offsets
-  epoch int32 0+
-"""
-
-
-def test_records_have_types_whatever_the_release_calls_them(tmp_path):
-    """Before 4.1 a type was the version of its key."""
-    jars = []
-    for version, definitions in (("3.9.2", OLD_RECORDS), ("4.10.0", NEW_RECORDS)):
-        made = jar(tmp_path, version, *definitions)
-        jars.append(made.rename(tmp_path / f"kafka-group-coordinator-{version}.jar"))
-    table = generate.generate_records(jars)
-    assert table.partition("\n\n")[2] == MERGED_RECORDS
-    assert "4.10.0 and, for what it dropped, 3.9.2" in table
 
 
 @pytest.mark.java

@@ -41,15 +41,6 @@ def test_they_compare_copy_and_print():
     assert "MetadataResponse.MetadataResponseBroker(node_id=1, host='a'," in repr(one)
 
 
-def test_attrs_knows_their_fields_and_defaults():
-    assert attrs.has(METADATA)
-    fields = attrs.fields_dict(METADATA)
-    assert fields["controller_id"].default == -1
-    assert fields["brokers"].default.factory() == []
-    assert list(fields)[-1] == "unknown_tags"
-    assert all(field.kw_only and field.init for field in fields.values())
-
-
 def test_what_they_do_not_have_is_refused():
     with pytest.raises(TypeError, match="MetadataResponse has no field 'nonsense'"):
         METADATA(nonsense=1)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from base64 import b64decode
 from pathlib import Path
 
-import aiokafka.record.default_records
-import aiokafka.record.legacy_records
-import aiokafka.record.memory_records
 import attrs
-import kafka.record
-import kafka.record.memory_records
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,14 +131,11 @@ def test_java_commit_marker():
 
 # ---- other implementations
 
-KAFKA_PYTHON = kafka.record.memory_records.MemoryRecords
-AIOKAFKA = aiokafka.record.memory_records.MemoryRecords
 
-
-def read_with(reader: type, data: bytes) -> list[Record]:
+def read_with(library: str, data: bytes) -> list[Record]:
     """Read `data` with another implementation, which checks every checksum."""
     found = []
-    source = reader(data)
+    source = importlib.import_module(f"{library}.record.memory_records").MemoryRecords(data)
     while source.has_next():
         batch = source.next_batch()
         assert batch.validate_crc()
@@ -155,6 +148,8 @@ def read_with(reader: type, data: bytes) -> list[Record]:
 
 
 def kafka_python_writes(records: list[Record], magic: int, codec: str) -> bytes:
+    import kafka.record
+
     builder = kafka.record.MemoryRecordsBuilder(magic, CODECS.index(codec), batch_size=1 << 20)
     for record in records:
         builder.append(record.timestamp, record.key, record.value, list(record.headers))
@@ -163,13 +158,13 @@ def kafka_python_writes(records: list[Record], magic: int, codec: str) -> bytes:
 
 
 def aiokafka_writes(records: list[Record], magic: int, codec: str) -> bytes:
+    from aiokafka.record import default_records, legacy_records
+
     code = CODECS.index(codec)
     if magic == 2:
-        builder = aiokafka.record.default_records.DefaultRecordBatchBuilder(
-            2, code, False, -1, -1, -1, 1 << 20
-        )
+        builder = default_records.DefaultRecordBatchBuilder(2, code, False, -1, -1, -1, 1 << 20)
     else:
-        builder = aiokafka.record.legacy_records.LegacyRecordBatchBuilder(magic, code, 1 << 20)
+        builder = legacy_records.LegacyRecordBatchBuilder(magic, code, 1 << 20)
     for index, record in enumerate(records):
         builder.append(
             index, record.timestamp, record.key, record.value, headers=list(record.headers)
@@ -216,8 +211,8 @@ def test_others_read_what_we_write(magic, codec, data):
     records = data.draw(record_lists(magic, min_size=1))
     written = encode(records, magic, codec)
     if (magic, codec) != (0, "lz4"):  # theirs needs the package xxhash for it
-        assert read_with(KAFKA_PYTHON, written) == records
-        assert read_with(AIOKAFKA, written) == records
+        assert read_with("kafka", written) == records
+        assert read_with("aiokafka", written) == records
     assert all_records(written) == records
 
 
@@ -326,20 +321,6 @@ def test_a_wrong_checksum_is_named_and_the_records_still_shown(name):
     assert plain["crc_ok"] is False
     assert plain["crc"] == 0x01020304 != plain["crc_computed"]
     assert plain["records"]
-
-
-@pytest.mark.parametrize("name", VECTORS)
-def test_cut_off_at_every_byte(name):
-    """A whole batch, then the cut one: it stops quietly and says how many bytes were left."""
-    whole = encode_batch(java_records(2))
-    data = VECTORS[name]
-    ends = [len(whole) + batch.position + len(batch.raw) for batch in batches(data)]
-    for size in range(len(data)):
-        cut = whole + data[:size]
-        found = batches(cut)
-        complete = sum(end <= len(cut) for end in ends)
-        assert len(found) == 1 + complete
-        assert found.bytes_left == len(cut) - (ends[complete - 1] if complete else len(whole))
 
 
 @pytest.mark.parametrize("codec", CODECS)

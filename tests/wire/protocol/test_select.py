@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from kproxy.wire.protocol import codec, messages, schema
+from kproxy.wire.protocol import messages, schema
 from kproxy.wire.protocol.schema import Field
 from kproxy.wire.protocol.select import Found, select
 
@@ -31,11 +29,6 @@ def is_port_of_a_node(field: Field, beside: tuple[Field, ...]) -> bool:
 def nothing(field: Field, beside: tuple[Field, ...]) -> bool:
     """Chooses nothing."""
     return False
-
-
-def everything(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Chooses every field."""
-    return True
 
 
 def orders():
@@ -66,18 +59,3 @@ def test_a_choice_may_look_at_what_is_beside():
     message = schema.named("FindCoordinatorResponse")
     assert select(message, is_port_of_a_node).paths(3) == ("port",)
     assert select(message, is_port_of_a_node).paths(4) == ("coordinators.port",)
-
-
-@pytest.mark.parametrize("name", schema.message_names())
-def test_paths_can_be_located_and_bodies_read_in_every_message(name):
-    """`select` and the codec agree on what there is."""
-    message = schema.named(name)
-    selection = select(message, everything)
-    body = messages.message_class(name)()
-    assert len(selection.values(body)) == len(selection.found(body))
-    for version in message.versions:
-        codec.locate(message, version, selection.paths(version)[:4])
-        written: list[bytes] = []
-        codec.encoder(message, version)(body, written.append)
-        decoded, _ = codec.decoder(message, version)(b"".join(written), 0)
-        assert selection.values(decoded) is not None
