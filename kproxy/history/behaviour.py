@@ -72,11 +72,15 @@ class TopicUse:
     """Offsets of the records that consumers got."""
     sample: TopicRecord | None = None
     """One of its records: one without a key, if there is any."""
-    consumers: set[str] = attrs.Factory(set)
     isolation: set[tuple[str, bool]] = attrs.Factory(set)
     """Consumers that got records, and whether they read only committed ones."""
     deletions: int = 0
     """How often it was deleted: offsets begin again."""
+
+    @property
+    def consumers(self) -> set[str]:
+        """Those that got records."""
+        return {client for client, _ in self.isolation}
 
     @property
     def partition_count(self) -> int:
@@ -104,6 +108,9 @@ class TopicUse:
         """Take a record that a consumer got; return its log, None if one had got it before."""
         log, at = self.take(record), record.offset or 0
         spans = self.read.setdefault(log, [])
+        if spans and spans[-1][1] == at:  # as most do
+            spans[-1] = spans[-1][0], at + 1
+            return log
         if contains(spans, at):
             return None
         joined(spans, [(at, at + 1)])
@@ -205,7 +212,10 @@ class Behaviour:
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
-        return self.topics.setdefault(name, TopicUse())
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicUse()
+        return found
 
     def _group(self, name: str) -> GroupUse:
         return self.groups.setdefault(name, GroupUse())
@@ -267,14 +277,11 @@ class Behaviour:
                 self.on_record(exchange.client_id or "", each)
 
     def _fetch(self, exchange: Exchange) -> None:
-        client, is_committed = (
-            exchange.client_id or "",
-            getattr(exchange.request, "isolation_level", 0),
-        )
+        client = exchange.client_id or ""
+        reads = client, bool(getattr(exchange.request, "isolation_level", 0))
         for record in delivered.consumed_by(exchange):
             topic = self.topic(record.topic)
-            topic.consumers.add(client)
-            topic.isolation.add((client, bool(is_committed)))
+            topic.isolation.add(reads)
             if (log := topic.fetch(record)) is None:
                 continue
             if self.on_record is None:

@@ -22,9 +22,9 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.counts import Counts, Tally
+from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.histogram import PERCENTILES
+from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.merging import contains, joined
 from kproxy.exchange.topic_records import TopicRecord, Unreadable
 from kproxy.exchange.varying import BY_CHANCE, KEYS, Purpose, purpose
@@ -78,8 +78,8 @@ class ComparedRecording:
     """Client → API → its versions."""
     _settings: dict[tuple[str, str, str], set[str]] = attrs.field(factory=dict, init=False)
     """Client, API, and setting → its values."""
-    _counts: Counts = attrs.field(factory=Counts, init=False)
-    """Durations by API."""
+    latencies: dict[str, Histogram] = attrs.field(factory=dict, init=False)
+    """API → the broker's own times."""
     seconds: dict[str, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """API → the last second in which it was asked, and how many there were."""
 
@@ -88,8 +88,11 @@ class ComparedRecording:
         self.meaning.add(item)
         if not isinstance(item, Exchange) or not item.named:
             return
-        self._counts.add(item, ("", item.number), reads_bodies=False)
         client, api = client_text(item.client_id), item.api or "?"
+        if (served_us := item.durations.served_us) != UNKNOWN:
+            if api not in self.latencies:
+                self.latencies[api] = Histogram()
+            self.latencies[api].add(served_us)
         self._apis.setdefault(client, {}).setdefault(api, set()).add(item.row.api_version)
         second, (last, many) = item.time_ns // _SECOND_NS, self.seconds.get(api, (0, 0))
         if second > last:
@@ -130,11 +133,6 @@ class ComparedRecording:
         return any(
             contains(joined([], [each[:2] for each in spans]), record.offset or 0) for spans in logs
         )
-
-    @property
-    def latencies(self) -> dict[str | None, Tally]:
-        """The counts of each API."""
-        return self._counts.by_api
 
 
 def _settings(exchange: Exchange) -> Iterator[tuple[str, object]]:
@@ -250,12 +248,12 @@ def _latencies(
 ) -> Iterator[Difference]:
     """Yield the latencies that differ. What is asked in the same second is slow together: no more
     exchanges than seconds count as measured by themselves."""
-    for api in sorted(before.latencies.keys() & after.latencies.keys(), key=str):
-        sides = (before, before.latencies[api].broker), (after, after.latencies[api].broker)
+    for api in sorted(before.latencies.keys() & after.latencies.keys()):
+        sides = (before, before.latencies[api]), (after, after.latencies[api])
         if min(times.count for _, times in sides) < ENOUGH:
             continue
         (_, old), (_, new) = sides
-        part = min(each.seconds[str(api)][1] / times.count for each, times in sides)
+        part = min(each.seconds[api][1] / times.count for each, times in sides)
         row = latency_of(new.counts, old.counts, min(1.0, part))
         if (name := worst(row, factor)) is not None:
             then, now = (
@@ -263,4 +261,4 @@ def _latencies(
                 for prefix in ("baseline_", "")
             )
             size = f"{name} ×{row[f'{name}_ratio']:.2f}, {abs(row[f'{name}_sigma'])} sigma"
-            yield Difference("latency", str(api), then, now, size, numbers=row)
+            yield Difference("latency", api, then, now, size, numbers=row)

@@ -113,18 +113,15 @@ class UnmatchedRecords:
         return meaning_text.record(record, self.ignored)
 
     def _count(self, side: int, key: tuple[Scope, int], record: _Written) -> None:
-        found = self._counts.get(key, 0) + side
-        data = (record.data,) if isinstance(record, Unreadable) else (record.key, record.value)
-        size = _RECORD_BYTES + sum(map(sys.getsizeof, data))
-        if found:
+        if found := self._counts.get(key, 0) + side:
             self._counts[key] = found
             if key not in self._samples and self._room_bytes > 0:
                 self._samples[key] = record
-                self._room_bytes -= size
-        else:
-            del self._counts[key]
-            if self._samples.pop(key, None) is not None:
-                self._room_bytes += size
+                self._room_bytes -= _size_bytes(record)
+            return
+        del self._counts[key]
+        if (sample := self._samples.pop(key, None)) is not None:
+            self._room_bytes += _size_bytes(sample)
 
     # ---- at the end
 
@@ -214,6 +211,11 @@ class UnmatchedRecords:
     def _is_placed(self, record: _Written) -> bool:
         is_readable = isinstance(record, TopicRecord)
         return not is_readable or self.ignored.compares_partition(record, record.topic)
+
+
+def _size_bytes(record: _Written) -> int:
+    data = (record.data,) if isinstance(record, Unreadable) else (record.key, record.value)
+    return _RECORD_BYTES + sum(map(sys.getsizeof, data))
 
 
 def _unkept(number: int) -> str | None:
