@@ -15,6 +15,7 @@ grows with the number of topics, groups, transactions, clients, and of differenc
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
@@ -76,8 +77,10 @@ class ComparedRecording:
     """Records that were produced and consumed so far."""
     _apis: dict[str, dict[str, set[int]]] = attrs.field(factory=dict, init=False)
     """Client → API → its versions."""
-    _settings: dict[tuple[str, str, str], set[str]] = attrs.field(factory=dict, init=False)
-    """Client, API, and setting → its values."""
+    _settings: dict[tuple[str, str], set[tuple[tuple[str, object], ...]]] = attrs.field(
+        factory=dict, init=False
+    )
+    """Client and API → its settings: names and values."""
     latencies: dict[str, Histogram] = attrs.field(factory=dict, init=False)
     """API → the broker's own times."""
     seconds: dict[str, tuple[int, int]] = attrs.field(factory=dict, init=False)
@@ -97,8 +100,8 @@ class ComparedRecording:
         second, (last, many) = item.time_ns // _SECOND_NS, self.seconds.get(api, (0, 0))
         if second > last:
             self.seconds[api] = second, many + 1
-        for name, value in _settings(item):
-            self._settings.setdefault((client, api, name), set()).add(str(value))
+        if found := tuple(_settings(item)):
+            self._settings.setdefault((client, api), set()).add(found)
 
     def facts(self, aspect: str, other: ComparedRecording) -> Iterator[Fact]:
         """Yield the facts of an aspect, beside another recording."""
@@ -120,8 +123,11 @@ class ComparedRecording:
                     yield Fact(f"client {client}, {api}", api, text)
 
     def _setting_facts(self, other: ComparedRecording) -> Iterator[Fact]:
-        for (client, api, name), values in self._settings.items():
-            if api in other._apis.get(client, ()):
+        for (client, api), found in self._settings.items():
+            by_name: dict[str, set[str]] = {}
+            for name, value in itertools.chain.from_iterable(found):
+                by_name.setdefault(name, set()).add(str(value))
+            for name, values in by_name.items() if api in other._apis.get(client, ()) else ():
                 # A batch that does not get smaller is sent as it is, whatever is configured.
                 values = values - {"none"} or values if name == "compression" else values
                 yield Fact(f"client {client}, {api} {name}", name, ", ".join(sorted(values)))

@@ -74,7 +74,8 @@ class RecordingMeaning:
     def _add(self, exchange: Exchange) -> None:
         client = client_text(exchange.client_id)
         self._faults.update(exchange.faults)
-        for error in exchange.errors if not exchange.routine else ():
+        errors = exchange.told_errors
+        for error in errors if errors and not exchange.routine else ():
             if not depends_on_timing(exchange.api, error):
                 self._errors.setdefault(client, set()).add((exchange.api or "?", error))
         if purpose(exchange.api) is Purpose.ADMIN:
