@@ -16,8 +16,7 @@ grows with the number of topics, groups, transactions, clients, and of differenc
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,7 @@ from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import Item
 from kproxy.look.diff.records import AFTER, BEFORE, UnmatchedRecords
 from kproxy.look.lines.meaning import RecordingMeaning
+from kproxy.look.lines.meaning_text import Asked
 from kproxy.look.lines.stats_lines import ENOUGH
 from kproxy.look.report.significance import latency_of, worst
 from kproxy.replay import differences
@@ -184,7 +184,7 @@ def compare(
     found = list(unmatched.differences({side: each.wrote for side, each in sides.items()}))
     for aspect in aspects:
         if aspect == "requests":
-            found += _requests(first.facts(aspect, second), second.facts(aspect, first))
+            found += _requests(first.meaning.requests, second.meaning.requests)
         elif aspect not in ("records", "order", "consumed", "latency"):
             found += changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
     found += _latencies(first, second, latency_factor)
@@ -192,17 +192,23 @@ def compare(
     return sorted((each for each in found if each.aspect in aspects), key=lambda d: order[d.aspect])
 
 
-def _requests(before: Iterable[Fact], after: Iterable[Fact]) -> Iterator[Difference]:
+_Requests = Mapping[str, Mapping[tuple[str, str], Asked]]
+
+
+def _requests(before: _Requests, after: _Requests) -> Iterator[Difference]:
     """Yield the requests of admins that only one side has; of those that belong together, the
     fields in which they, or their responses, differ."""
-    sides: dict[str, tuple[list[str], list[str]]] = {}
-    for side, facts in enumerate((before, after)):
-        for subject, _, text in facts:
-            sides.setdefault(subject, ([], []))[side].append(text)
+    sides: dict[str, tuple[dict[str, Asked], dict[str, Asked]]] = {}
+    for side, requests in enumerate((before, after)):
+        for client, texts in requests.items():
+            for api, text in sorted(texts):
+                found = sides.setdefault(f"client {client}, {api}", ({}, {}))
+                found[side][text] = texts[api, text]
     for subject, (then, now) in sides.items():
-        old = [each for each in then if each not in now]
-        new = [each for each in now if each not in then]
-        olds, news = list(map(_exchanged, old)), list(map(_exchanged, new))
+        old = [text for text in then if text not in now]
+        new = [text for text in now if text not in then]
+        olds = [_keyed(then[text]._asdict()) for text in old]
+        news = [_keyed(now[text]._asdict()) for text in new]
         found = pairs(*([dict(flat("", "", each)) for each in side] for side in (news, olds)))
         for here, there in sorted(found.items()):
             for which, *texts in differences.whole_parts("", news[here], olds[there]):
@@ -214,21 +220,10 @@ def _requests(before: Iterable[Fact], after: Iterable[Fact]) -> Iterator[Differe
         yield from (Difference("requests", subject, *each) for each in alone)
 
 
-def _exchanged(text: str) -> dict[str, Any]:
-    """Return the messages in a text of `meaning_text.request`."""
-    sent, _, received = text.partition(" → ")
-    errors, _, response = received.partition("{")
-    try:
-        messages = {"request": json.loads(sent), "response": json.loads("{" + response)}
-    except ValueError:  # one of them has no message
-        return {"": text}
-    return _keyed({**messages, "errors": errors.strip()})
-
-
 def _keyed(value: Any) -> Any:
     """Return plain values with the elements of arrays by their names, where they have some."""
     if isinstance(value, dict):
-        return {name: _keyed(each) for name, each in value.items()}
+        return {name: _keyed(value[name]) for name in sorted(value)}
     if not isinstance(value, list):
         return value
     names = [next((each[key] for key in KEYS if isinstance(each, dict) and key in each), None)

@@ -30,7 +30,7 @@ from kproxy.replay.compared import Difference
 from kproxy.replay.differences import compared, differences, short, text_of
 from kproxy.replay.facts import client_text
 from kproxy.replay.ignored import Ignored
-from kproxy.replay.places import Places, pairs, places_in
+from kproxy.replay.places import Places, pairs, places_in, varying_words
 from kproxy.replay.unreadable import comparable
 
 SAMPLE_BYTES_MAX = 64 << 20
@@ -170,7 +170,9 @@ class UnmatchedRecords:
         then, now = (list(map(self._places, each)) for each in (old, new))
         found = {there: here for here, there in pairs(now, then).items()}
         for there, here in sorted(found.items()):
-            yield from self._changed(old[there], new[here])
+            words = tuple(filter(None, varying_words(now[here], then[there])))
+            for each in self._changed(old[there], new[here]):
+                yield attrs.evolve(each, ignore=words)
         for at, one in enumerate(old):
             if at not in found:
                 yield Difference("", "", self._text(one), None)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 
@@ -33,6 +34,7 @@ from kproxy.history.behaviour import Behaviour, GroupUse, TopicUse
 from kproxy.history.items import Item, with_gaps
 from kproxy.history.transactions import OPEN
 from kproxy.look.lines import meaning_text
+from kproxy.look.lines.meaning_text import Asked
 from kproxy.printable import printable
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.paths import by_recording
@@ -51,8 +53,9 @@ from kproxy.replay.ignored import Ignored
 from kproxy.replay.learned import EVENT as LEARNED
 from kproxy.replay.learned import Learned, learned_of, own_words
 
-_ByClient = dict[str, set[tuple[str, str]]]
-"""Client → APIs, and texts on their requests."""
+Value = TypeVar("Value")
+_ByClient = dict[str, dict[tuple[str, str], Value]]
+"""Client → APIs, and texts on their requests → …"""
 
 
 @attrs.define(eq=False)
@@ -61,8 +64,9 @@ class RecordingMeaning:
 
     ignored: Ignored = attrs.Factory(Ignored)
     behaviour: Behaviour = attrs.Factory(Behaviour)
-    _requests: _ByClient = attrs.field(factory=dict, init=False)
-    _errors: _ByClient = attrs.field(factory=dict, init=False)
+    requests: _ByClient[Asked] = attrs.field(factory=dict, init=False)
+    """Those of admins."""
+    _errors: _ByClient[None] = attrs.field(factory=dict, init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
 
     def add(self, item: Item) -> None:
@@ -77,10 +81,11 @@ class RecordingMeaning:
         errors = exchange.told_errors
         for error in errors if errors and not exchange.routine else ():
             if not depends_on_timing(exchange.api, error):
-                self._errors.setdefault(client, set()).add((exchange.api or "?", error))
+                self._errors.setdefault(client, {})[exchange.api or "?", error] = None
         if purpose(exchange.api) is Purpose.ADMIN:
-            asked = exchange.api or "unknown API", meaning_text.request(exchange)
-            self._requests.setdefault(client, set()).add(asked)
+            asked = Asked.of(exchange)
+            of_client = self.requests.setdefault(client, {})
+            of_client[exchange.api or "unknown API", asked.text] = asked
 
     def facts(self, aspect: str) -> Iterator[Fact]:
         """Yield the facts of an aspect that are not of single records, groups or transactions."""
@@ -91,10 +96,10 @@ class RecordingMeaning:
                         yield Fact(f"topic {name}", "", _partitions(topic))
                     if topic.consumers:
                         yield Fact(f"topic {name}, consumers", "", clients_text(topic.consumers))
-            case "requests":
-                yield from _facts(self._requests)
             case "errors":
-                yield from _facts(self._errors)
+                for client, texts in self._errors.items():
+                    for api, text in sorted(texts):
+                        yield Fact(f"client {client}, {api}", (api, text), text)
             case "faults":
                 yield from (Fact("fault rules", one, one) for one in sorted(self._faults))
             case _:
@@ -112,7 +117,7 @@ class RecordingMeaning:
             ended = without_repeats(end for each in begun if (end := end_text(each)) != OPEN)
             if ended:
                 yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
-        for client, requests in sorted(self._requests.items()):
+        for client, requests in sorted(self.requests.items()):
             yield f"{client} requests"
             yield from (f"  {api} {text}" for api, text in sorted(requests))
         for client, errors in sorted(self._errors.items()):
@@ -177,12 +182,6 @@ def learned_in(path: Path) -> Learned:
 
 def _partitions(topic: TopicUse) -> str:
     return count(topic.partition_count, "partition") if topic.partition_count else ""
-
-
-def _facts(by_client: _ByClient) -> Iterator[Fact]:
-    for client, texts in by_client.items():
-        for api, text in sorted(texts):
-            yield Fact(f"client {client}, {api}", (api, text), text)
 
 
 def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -14,7 +15,6 @@ from kproxy.exchange.varying import Why
 from kproxy.replay.ignored import Ignored, schema_name
 from kproxy.wire.payloads.meaning import Decoded, Undecoded
 from kproxy.wire.payloads.plain import shown_json
-from kproxy.wire.protocol.codec import Request, Response
 
 _SHOWN_CHARACTERS = 2000
 _BYTES_SHOWN = 32
@@ -65,17 +65,30 @@ def _digest(data: bytes) -> str:
     return f"sha256 {hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def request(exchange: Exchange) -> str:
-    """Return a request and its response as JSON, without what varies; of responses that are about
-    the cluster only the errors."""
-    sent = _json(exchange.request_message, Why.CLUSTER, Why.OFFSET)
-    own = exchange.api in varying.OF_CLUSTER
-    received = "{}" if own else _json(exchange.response_message)
-    errors = f"{', '.join(exchange.errors)} " if exchange.errors else ""
-    return f"{sent} → {errors}{received}"
+class Asked(NamedTuple):
+    """A request and its response as plain values, without what varies; of responses that are about
+    the cluster only the errors. None: it is missing, or cannot be decoded."""
+
+    request: Any
+    errors: str
+    response: Any
+
+    @classmethod
+    def of(cls, exchange: Exchange) -> Asked:
+        """Return those of an exchange."""
+        received = {} if exchange.api in varying.OF_CLUSTER else _plain(exchange.response)
+        sent = _plain(exchange.request, Why.CLUSTER, Why.OFFSET)
+        return cls(sent, ", ".join(exchange.errors), received)
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return " ".join(filter(None, (_json(self.request), "→", self.errors, _json(self.response))))
 
 
-def _json(message: Request | Response | None, *compared: Why) -> str:
-    if message is None:
-        return "–"
-    return json.dumps(varying.meaning(message.body, *compared), sort_keys=True)
+def _plain(body: Any, *compared: Why) -> Any:
+    return None if body is None else varying.meaning(body, *compared)
+
+
+def _json(message: Any) -> str:
+    return "–" if message is None else json.dumps(message, sort_keys=True)
