@@ -212,10 +212,9 @@ class Behaviour:
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
-        found = self.topics.get(name)
-        if found is None:
-            found = self.topics[name] = TopicUse()
-        return found
+        if name not in self.topics:
+            self.topics[name] = TopicUse()
+        return self.topics[name]
 
     def _group(self, name: str) -> GroupUse:
         return self.groups.setdefault(name, GroupUse())

@@ -73,8 +73,6 @@ class ComparedRecording:
     """One side of a comparison."""
 
     meaning: RecordingMeaning
-    record_count: int = 0
-    """Records that were produced and consumed so far."""
     _apis: dict[str, dict[str, set[int]]] = attrs.field(factory=dict, init=False)
     """Client → API → its versions."""
     _settings: dict[tuple[str, str], set[tuple[tuple[str, object], ...]]] = attrs.field(
@@ -171,11 +169,10 @@ def compare(
     sides: dict[int, ComparedRecording] = {}
     items = {BEFORE: iter(before), AFTER: iter(after)}
     for side in items:
-        sides[side] = ComparedRecording(RecordingMeaning(ignored, Behaviour()))
-        take = partial(_take, unmatched, sides, side)
-        sides[side].meaning.behaviour.on_record = take
+        behaviour = Behaviour(partial(unmatched.add, side))
+        sides[side] = ComparedRecording(RecordingMeaning(ignored, behaviour))
     while items:
-        side = min(items, key=lambda each: sides[each].record_count)
+        side = min(items, key=unmatched.taken.__getitem__)
         if (item := next(items[side], None)) is None:
             del items[side]
         else:
@@ -231,17 +228,6 @@ def _keyed(value: Any) -> Any:
     elements = list(map(_keyed, value))
     is_told = None not in names and len(set(names)) == len(names)
     return dict(zip(names, elements, strict=True)) if is_told else elements
-
-
-def _take(
-    unmatched: UnmatchedRecords,
-    sides: dict[int, ComparedRecording],
-    side: int,
-    client: str,
-    record: TopicRecord | Unreadable,
-) -> None:
-    sides[side].record_count += 1
-    unmatched.add(side, client, record)
 
 
 def _latencies(

@@ -83,6 +83,8 @@ class UnmatchedRecords:
 
     ignored: Ignored
     _room_bytes: int = SAMPLE_BYTES_MAX
+    taken: dict[int, int] = attrs.field(factory=lambda: {BEFORE: 0, AFTER: 0}, init=False)
+    """Side → how many records it has brought."""
     _counts: dict[tuple[Scope, int], int] = attrs.field(factory=dict, init=False)
     """Scope and digest → how many more the second side has."""
     _samples: dict[tuple[Scope, int], _Written] = attrs.field(factory=dict, init=False)
@@ -91,6 +93,7 @@ class UnmatchedRecords:
     def add(self, side: int, client: str, record: _Written) -> None:
         """Take a record that a client produced, or that the first client got, or a batch that
         cannot be read."""
+        self.taken[side] += 1
         if self.ignored.frees(record.topic):
             return
         digest = hash(self._content(record))

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import attrs
 
@@ -53,9 +52,8 @@ from kproxy.replay.ignored import Ignored
 from kproxy.replay.learned import EVENT as LEARNED
 from kproxy.replay.learned import Learned, learned_of, own_words
 
-Value = TypeVar("Value")
-_ByClient = dict[str, dict[tuple[str, str], Value]]
-"""Client → APIs, and texts on their requests → …"""
+_OfApi = tuple[str, str]
+"""An API, and a text on its requests."""
 
 
 @attrs.define(eq=False)
@@ -64,9 +62,9 @@ class RecordingMeaning:
 
     ignored: Ignored = attrs.Factory(Ignored)
     behaviour: Behaviour = attrs.Factory(Behaviour)
-    requests: _ByClient[Asked] = attrs.field(factory=dict, init=False)
-    """Those of admins."""
-    _errors: _ByClient[None] = attrs.field(factory=dict, init=False)
+    requests: dict[str, dict[_OfApi, Asked]] = attrs.field(factory=dict, init=False)
+    """Those of admins, by client."""
+    _errors: dict[str, set[_OfApi]] = attrs.field(factory=dict, init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
 
     def add(self, item: Item) -> None:
@@ -81,7 +79,7 @@ class RecordingMeaning:
         errors = exchange.told_errors
         for error in errors if errors and not exchange.routine else ():
             if not depends_on_timing(exchange.api, error):
-                self._errors.setdefault(client, {})[exchange.api or "?", error] = None
+                self._errors.setdefault(client, set()).add((exchange.api or "?", error))
         if purpose(exchange.api) is Purpose.ADMIN:
             asked = Asked.of(exchange)
             of_client = self.requests.setdefault(client, {})
