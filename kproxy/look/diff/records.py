@@ -190,7 +190,9 @@ class UnmatchedRecords:
     def _places(self, record: _Written) -> Places:
         if isinstance(record, Unreadable):
             return {("batch", ""): (record.partition, record.data)}
-        return places_in(record, record.topic, self.ignored, record.schemas)
+        found = places_in(record, record.topic, self.ignored, record.schemas)
+        # Equal bytes belong together, also where only one side has their schema.
+        return {("", ""): (record.key, record.value, record.headers), **found}
 
     def _changed(self, before: _Written, after: _Written) -> Iterator[Difference]:
         if isinstance(before, Unreadable) or isinstance(after, Unreadable):
