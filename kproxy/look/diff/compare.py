@@ -33,7 +33,7 @@ from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import Item
 from kproxy.look.diff.records import AFTER, BEFORE, UnmatchedRecords
 from kproxy.look.lines.meaning import RecordingMeaning
-from kproxy.look.lines.meaning_text import Asked
+from kproxy.look.lines.meaning_text import RequestMeaning
 from kproxy.look.lines.stats_lines import ENOUGH
 from kproxy.look.report.significance import latency_of, worst
 from kproxy.replay import differences
@@ -189,13 +189,13 @@ def compare(
     return sorted((each for each in found if each.aspect in aspects), key=lambda d: order[d.aspect])
 
 
-_Requests = Mapping[str, Mapping[tuple[str, str], Asked]]
+_Requests = Mapping[str, Mapping[tuple[str, str], RequestMeaning]]
 
 
 def _requests(before: _Requests, after: _Requests) -> Iterator[Difference]:
     """Yield the requests of admins that only one side has; of those that belong together, the
     fields in which they, or their responses, differ."""
-    sides: dict[str, tuple[dict[str, Asked], dict[str, Asked]]] = {}
+    sides: dict[str, tuple[dict[str, RequestMeaning], dict[str, RequestMeaning]]] = {}
     for side, requests in enumerate((before, after)):
         for client, texts in requests.items():
             for api, text in sorted(texts):

@@ -33,7 +33,7 @@ from kproxy.history.behaviour import Behaviour, GroupUse, TopicUse
 from kproxy.history.items import Item, with_gaps
 from kproxy.history.transactions import OPEN
 from kproxy.look.lines import meaning_text
-from kproxy.look.lines.meaning_text import Asked
+from kproxy.look.lines.meaning_text import RequestMeaning
 from kproxy.printable import printable
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.paths import by_recording
@@ -62,7 +62,7 @@ class RecordingMeaning:
 
     ignored: Ignored = attrs.Factory(Ignored)
     behaviour: Behaviour = attrs.Factory(Behaviour)
-    requests: dict[str, dict[_OfApi, Asked]] = attrs.field(factory=dict, init=False)
+    requests: dict[str, dict[_OfApi, RequestMeaning]] = attrs.field(factory=dict, init=False)
     """Those of admins, by client."""
     _errors: dict[str, set[_OfApi]] = attrs.field(factory=dict, init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
@@ -81,7 +81,7 @@ class RecordingMeaning:
             if not depends_on_timing(exchange.api, error):
                 self._errors.setdefault(client, set()).add((exchange.api or "?", error))
         if purpose(exchange.api) is Purpose.ADMIN:
-            asked = Asked.of(exchange)
+            asked = RequestMeaning.of(exchange)
             of_client = self.requests.setdefault(client, {})
             of_client[exchange.api or "unknown API", asked.text] = asked
 

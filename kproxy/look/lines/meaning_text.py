@@ -65,7 +65,7 @@ def _digest(data: bytes) -> str:
     return f"sha256 {hashlib.sha256(data).hexdigest()[:16]}"
 
 
-class Asked(NamedTuple):
+class RequestMeaning(NamedTuple):
     """A request and its response as plain values, without what varies; of responses that are about
     the cluster only the errors. None: it is missing, or cannot be decoded."""
 
@@ -74,7 +74,7 @@ class Asked(NamedTuple):
     response: Any
 
     @classmethod
-    def of(cls, exchange: Exchange) -> Asked:
+    def of(cls, exchange: Exchange) -> RequestMeaning:
         """Return those of an exchange."""
         received = {} if exchange.api in varying.OF_CLUSTER else _plain(exchange.response)
         sent = _plain(exchange.request, Why.CLUSTER, Why.OFFSET)
