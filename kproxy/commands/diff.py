@@ -83,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     for line in map(json.dumps, map(plain, found)) if options.json else lines(found):
         print(printable(line))
     sys.stdout.flush()
-    for text in filter(None, (*notices.texts, total(found), varying_text(found, as_options))):
+    varies = varying_text((word for each in found for word in each.ignore), as_options)
+    for text in filter(None, (*notices.texts, total(found), varies)):
         print(printable(f"kproxy diff: {text}"), file=sys.stderr)
     return 1 if found else 0

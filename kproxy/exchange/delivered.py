@@ -107,13 +107,11 @@ def _received(exchange: Exchange) -> list[TopicRecord]:
     if exchange.may_be_lost:
         return []
     row = exchange.row
-    if not row.fault_ids:
+    sent = exchange.response_sent if row.fault_ids else None
+    if not row.fault_ids or (row.response_sent_ns and sent in (None, exchange.response_frame)):
         return exchange.records
-    if not row.response_sent_ns:
+    if not row.response_sent_ns or sent is None:
         return []
-    sent = exchange.response_sent
-    if sent is None or sent == exchange.response_frame:
-        return exchange.records
     response, _ = facts.response_body(sent, 0, exchange.api_key, exchange.api_version)
     told = body_facts(exchange.request, response, exchange.topic_names)
     with exchange.topic_names.unpacking.of(exchange) as allowance:

@@ -550,8 +550,6 @@ class Exchange:
     @Lazily
     def records(self) -> TopicRecords:
         """The records that the exchange produces or fetches, decompressed, in order."""
-        if not self.facts.records:
-            return TopicRecords()
         with self.topic_names.unpacking.of(self) as allowance:
             return topic_records.read(self.facts, self.topic_names.schemas, allowance)
 

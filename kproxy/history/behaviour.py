@@ -15,6 +15,7 @@ recording is missing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 import attrs
@@ -162,7 +163,7 @@ class Behaviour:
     on_record: Callable[[str, TopicRecord | Unreadable], None] | None = None
     """Called with each record that a broker took, or that consumers got, or what cannot be read of
     them, and the client; None: the topics keep what can."""
-    topics: dict[str, TopicUse] = attrs.Factory(dict)
+    topics: dict[str, TopicUse] = attrs.Factory(lambda: defaultdict(TopicUse))
     groups: dict[str, GroupUse] = attrs.Factory(dict)
     transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
     """Transactions by transactional id, in order."""
@@ -212,8 +213,6 @@ class Behaviour:
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
-        if name not in self.topics:
-            self.topics[name] = TopicUse()
         return self.topics[name]
 
     def _group(self, name: str) -> GroupUse:
@@ -262,7 +261,7 @@ class Behaviour:
 
     def _unreadable(self, exchange: Exchange, taken: Collection[TopicPartition] = ()) -> None:
         """Take what cannot be read: what a broker took, and what consumers got once."""
-        if self.on_record is None:
+        if self.on_record is None or not exchange.facts.records:
             return
         for each in exchange.records.unreadable:
             where = TopicPartition(each.topic, each.partition)

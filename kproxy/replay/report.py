@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
-
-if TYPE_CHECKING:
-    from kproxy.replay.compared import Difference
 
 FINDINGS_MAX = 100
 """At most this many findings are kept: a very different client would cause millions."""
@@ -36,12 +32,10 @@ class ClientDifference:
         return f"{self.text}; {self.advice}" if self.advice else self.text
 
 
-def varying_text(
-    found: Iterable[ClientDifference | Difference], ignoring: Callable[[Sequence[str]], str]
-) -> str:
+def varying_text(words: Iterable[str], ignoring: Callable[[Sequence[str]], str]) -> str:
     """Return in a sentence what is to be typed, as `ignoring` has it, so that what looks like ids
     or times may differ; "" if nothing does."""
-    words = list(dict.fromkeys(word for each in found for word in each.ignore))
+    words = list(dict.fromkeys(words))
     return f"what looks like ids and times is new in each run: {ignoring(words)}" if words else ""
 
 

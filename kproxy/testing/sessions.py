@@ -426,7 +426,8 @@ def mismatch_text(
     if len(groups) > _FINDINGS_SHOWN:
         lines.append(f"  … and {len(groups) - _FINDINGS_SHOWN} more")
     lines += [f"the client does not do what it did in {path}", *advice]
-    lines += filter(None, [varying_text(found, ignoring)])
+    words = (word for each in found for word in each.ignore)
+    lines += filter(None, [varying_text(words, ignoring)])
     if not all(each.only_varies for each in found):
         lines.append(again)
     return "\n".join(lines)

@@ -16,6 +16,7 @@ grows with the number of topics, groups, transactions, clients, and of differenc
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -33,7 +34,6 @@ from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import Item
 from kproxy.look.diff.records import AFTER, BEFORE, UnmatchedRecords
 from kproxy.look.lines.meaning import RecordingMeaning
-from kproxy.look.lines.meaning_text import RequestMeaning
 from kproxy.look.lines.stats_lines import ENOUGH
 from kproxy.look.report.significance import latency_of, worst
 from kproxy.replay import differences
@@ -75,11 +75,9 @@ class ComparedRecording:
     meaning: RecordingMeaning
     _apis: dict[str, dict[str, set[int]]] = attrs.field(factory=dict, init=False)
     """Client → API → its versions."""
-    _settings: dict[tuple[str, str], set[tuple[tuple[str, object], ...]]] = attrs.field(
-        factory=dict, init=False
-    )
+    _settings: dict[tuple[str, str], set[tuple[Any, ...]]] = attrs.field(factory=dict, init=False)
     """Client and API → its settings: names and values."""
-    latencies: dict[str, Histogram] = attrs.field(factory=dict, init=False)
+    latencies: dict[str, Histogram] = attrs.Factory(lambda: defaultdict(Histogram))
     """API → the broker's own times."""
     seconds: dict[str, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """API → the last second in which it was asked, and how many there were."""
@@ -91,8 +89,6 @@ class ComparedRecording:
             return
         client, api = client_text(item.client_id), item.api or "?"
         if (served_us := item.durations.served_us) != UNKNOWN:
-            if api not in self.latencies:
-                self.latencies[api] = Histogram()
             self.latencies[api].add(served_us)
         self._apis.setdefault(client, {}).setdefault(api, set()).add(item.row.api_version)
         second, (last, many) = item.time_ns // _SECOND_NS, self.seconds.get(api, (0, 0))
@@ -166,11 +162,11 @@ def compare(
     """Return the differences in aspects of two recordings, in the order of `ASPECTS`."""
     ignored = Ignored() if ignored is None else ignored
     unmatched = UnmatchedRecords(ignored)
-    sides: dict[int, ComparedRecording] = {}
     items = {BEFORE: iter(before), AFTER: iter(after)}
-    for side in items:
-        behaviour = Behaviour(partial(unmatched.add, side))
-        sides[side] = ComparedRecording(RecordingMeaning(ignored, behaviour))
+    sides = {
+        side: ComparedRecording(RecordingMeaning(ignored, Behaviour(partial(unmatched.add, side))))
+        for side in items
+    }
     while items:
         side = min(items, key=unmatched.taken.__getitem__)
         if (item := next(items[side], None)) is None:
@@ -185,27 +181,23 @@ def compare(
         elif aspect not in ("records", "order", "consumed", "latency"):
             found += changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
     found += _latencies(first, second, latency_factor)
-    order = {aspect: at for at, aspect in enumerate(ASPECTS)}
-    return sorted((each for each in found if each.aspect in aspects), key=lambda d: order[d.aspect])
+    wanted = (each for each in found if each.aspect in aspects)
+    return sorted(wanted, key=lambda each: ASPECTS.index(each.aspect))
 
 
-_Requests = Mapping[str, Mapping[tuple[str, str], RequestMeaning]]
+_Requests = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def _requests(before: _Requests, after: _Requests) -> Iterator[Difference]:
     """Yield the requests of admins that only one side has; of those that belong together, the
     fields in which they, or their responses, differ."""
-    sides: dict[str, tuple[dict[str, RequestMeaning], dict[str, RequestMeaning]]] = {}
-    for side, requests in enumerate((before, after)):
-        for client, texts in requests.items():
-            for api, text in sorted(texts):
-                found = sides.setdefault(f"client {client}, {api}", ({}, {}))
-                found[side][text] = texts[api, text]
-    for subject, (then, now) in sides.items():
-        old = [text for text in then if text not in now]
-        new = [text for text in now if text not in then]
-        olds = [_keyed(then[text]._asdict()) for text in old]
-        news = [_keyed(now[text]._asdict()) for text in new]
+    for client, api in dict.fromkeys([*before, *after]):
+        subject = f"client {client}, {api}"
+        then, now = (each.get((client, api), {}) for each in (before, after))
+        old = [text for text in sorted(then) if text not in now]
+        new = [text for text in sorted(now) if text not in then]
+        olds = [_keyed(then[text]) for text in old]
+        news = [_keyed(now[text]) for text in new]
         found = pairs(*([dict(flat("", "", each)) for each in side] for side in (news, olds)))
         for here, there in sorted(found.items()):
             for which, *texts in differences.whole_parts("", news[here], olds[there]):

@@ -201,9 +201,7 @@ class UnmatchedRecords:
             compared(each, each.topic, self.ignored, each.schemas) for each in (before, after)
         )
         of = "" if before.key is None else f" of key {short(text_of(before.key))}"
-        if before.partition != after.partition and self.ignored.compares_partition(
-            before, before.topic
-        ):
+        if before.partition != after.partition and self._is_placed(before):
             places = str(before.partition), str(after.partition)
             yield Difference("", "", *places, f"partition{of}")
         for part, now, then in differences(new, old, of_new, of_old):
@@ -216,8 +214,8 @@ class UnmatchedRecords:
         return f"{where}{meaning_text.record(record, self.ignored)}"
 
     def _is_placed(self, record: _Written) -> bool:
-        is_readable = isinstance(record, TopicRecord)
-        return not is_readable or self.ignored.compares_partition(record, record.topic)
+        is_unread = isinstance(record, Unreadable)
+        return is_unread or self.ignored.compares_partition(record, record.topic)
 
 
 def _size_bytes(record: _Written) -> int:

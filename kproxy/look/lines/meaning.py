@@ -17,8 +17,10 @@ Invariant: two runs in which clients do the same on equal topics give the same l
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -33,7 +35,6 @@ from kproxy.history.behaviour import Behaviour, GroupUse, TopicUse
 from kproxy.history.items import Item, with_gaps
 from kproxy.history.transactions import OPEN
 from kproxy.look.lines import meaning_text
-from kproxy.look.lines.meaning_text import RequestMeaning
 from kproxy.printable import printable
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.paths import by_recording
@@ -52,9 +53,6 @@ from kproxy.replay.ignored import Ignored
 from kproxy.replay.learned import EVENT as LEARNED
 from kproxy.replay.learned import Learned, learned_of, own_words
 
-_OfApi = tuple[str, str]
-"""An API, and a text on its requests."""
-
 
 @attrs.define(eq=False)
 class RecordingMeaning:
@@ -62,9 +60,9 @@ class RecordingMeaning:
 
     ignored: Ignored = attrs.Factory(Ignored)
     behaviour: Behaviour = attrs.Factory(Behaviour)
-    requests: dict[str, dict[_OfApi, RequestMeaning]] = attrs.field(factory=dict, init=False)
-    """Those of admins, by client."""
-    _errors: dict[str, set[_OfApi]] = attrs.field(factory=dict, init=False)
+    requests: dict[tuple[str, str], dict[str, Any]] = attrs.field(factory=dict, init=False)
+    """Those of admins: client and API → text → `meaning_text.request`."""
+    _errors: dict[str, set[tuple[str, str]]] = attrs.field(factory=dict, init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
 
     def add(self, item: Item) -> None:
@@ -81,9 +79,9 @@ class RecordingMeaning:
             if not depends_on_timing(exchange.api, error):
                 self._errors.setdefault(client, set()).add((exchange.api or "?", error))
         if purpose(exchange.api) is Purpose.ADMIN:
-            asked = RequestMeaning.of(exchange)
-            of_client = self.requests.setdefault(client, {})
-            of_client[exchange.api or "unknown API", asked.text] = asked
+            asked = meaning_text.request(exchange)
+            of_api = self.requests.setdefault((client, exchange.api or "unknown API"), {})
+            of_api[meaning_text.request_text(asked)] = asked
 
     def facts(self, aspect: str) -> Iterator[Fact]:
         """Yield the facts of an aspect that are not of single records, groups or transactions."""
@@ -100,8 +98,6 @@ class RecordingMeaning:
                         yield Fact(f"client {client}, {api}", (api, text), text)
             case "faults":
                 yield from (Fact("fault rules", one, one) for one in sorted(self._faults))
-            case _:
-                raise ValueError(aspect)
 
     # ---- text
 
@@ -115,9 +111,11 @@ class RecordingMeaning:
             ended = without_repeats(end for each in begun if (end := end_text(each)) != OPEN)
             if ended:
                 yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
-        for client, requests in sorted(self.requests.items()):
+        for client, apis in itertools.groupby(sorted(self.requests), lambda each: each[0]):
             yield f"{client} requests"
-            yield from (f"  {api} {text}" for api, text in sorted(requests))
+            yield from (
+                f"  {each[1]} {text}" for each in apis for text in sorted(self.requests[each])
+            )
         for client, errors in sorted(self._errors.items()):
             yield f"{client} gets errors"
             yield from (f"  {api}: {text}" for api, text in sorted(errors))

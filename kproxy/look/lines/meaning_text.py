@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -65,25 +66,21 @@ def _digest(data: bytes) -> str:
     return f"sha256 {hashlib.sha256(data).hexdigest()[:16]}"
 
 
-class RequestMeaning(NamedTuple):
-    """A request and its response as plain values, without what varies; of responses that are about
-    the cluster only the errors. None: it is missing, or cannot be decoded."""
+def request(exchange: Exchange) -> dict[str, Any]:
+    """Return a request and its response as plain values, without what varies; of responses that are
+    about the cluster only the errors. None: it is missing, or cannot be decoded."""
+    own = exchange.api in varying.OF_CLUSTER
+    return {
+        "request": _plain(exchange.request, Why.CLUSTER, Why.OFFSET),
+        "errors": ", ".join(exchange.errors),
+        "response": {} if own else _plain(exchange.response),
+    }
 
-    request: Any
-    errors: str
-    response: Any
 
-    @classmethod
-    def of(cls, exchange: Exchange) -> RequestMeaning:
-        """Return those of an exchange."""
-        received = {} if exchange.api in varying.OF_CLUSTER else _plain(exchange.response)
-        sent = _plain(exchange.request, Why.CLUSTER, Why.OFFSET)
-        return cls(sent, ", ".join(exchange.errors), received)
-
-    @property
-    def text(self) -> str:
-        """Both in one line."""
-        return " ".join(filter(None, (_json(self.request), "→", self.errors, _json(self.response))))
+def request_text(meaning: Mapping[str, Any]) -> str:
+    """Return a request and its response in one line."""
+    sent, received = (_json(meaning[name]) for name in ("request", "response"))
+    return " ".join(filter(None, (sent, "→", meaning["errors"], received)))
 
 
 def _plain(body: Any, *compared: Why) -> Any:
