@@ -106,6 +106,11 @@ def add_ignore_options(add: Callable[..., object]) -> None:
     )
 
 
+def as_options(words: Sequence[str]) -> str:
+    """Return words of what is ignored as options."""
+    return shlex.join(f"--ignore={word}" for word in words)
+
+
 def ignored(options: argparse.Namespace) -> Ignored:
     """Return what may differ in records."""
     from kproxy.replay.ignored import Ignored
@@ -364,7 +369,7 @@ def _run(
         how,
         config=options.config,
         front=attrs.evolve(front, log=log),
-        ignoring=lambda words: shlex.join(f"--ignore={word}" for word in words),
+        ignoring=as_options,
         log=log,
         made_by=made,
     )

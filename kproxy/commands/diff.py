@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kproxy.commands import options as kinds
 from kproxy.commands.analyze import factor
-from kproxy.commands.checked import add_ignore_options, ignored
+from kproxy.commands.checked import add_ignore_options, as_options, ignored
 from kproxy.commands.options import declare
 from kproxy.commands.output import fail, signals_raised
 from kproxy.printable import printable
@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.look.report.writing import ReportError, check_target, write_report
     from kproxy.recording import RecordingError
     from kproxy.recording.notices import Notices
+    from kproxy.replay.report import varying_text
 
     before: Path = options.before
     after: Path = options.after
@@ -82,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     for line in map(json.dumps, map(plain, found)) if options.json else lines(found):
         print(printable(line))
     sys.stdout.flush()
-    for text in (*notices.texts, total(found)):
+    varies = varying_text((word for each in found for word in each.ignore), as_options)
+    for text in filter(None, (*notices.texts, total(found), varies)):
         print(printable(f"kproxy diff: {text}"), file=sys.stderr)
     return 1 if found else 0

@@ -106,7 +106,8 @@ def _received(exchange: Exchange) -> list[TopicRecord]:
     cut it off, or put something else in its place."""
     if exchange.may_be_lost:
         return []
-    row, sent = exchange.row, exchange.response_sent
+    row = exchange.row
+    sent = exchange.response_sent if row.fault_ids else None
     if not row.fault_ids or (row.response_sent_ns and sent in (None, exchange.response_frame)):
         return exchange.records
     if not row.response_sent_ns or sent is None:

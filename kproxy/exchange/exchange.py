@@ -575,6 +575,8 @@ class Exchange:
     @Lazily
     def told_errors(self) -> list[str]:
         """`errors`, without a look into the request; most responses are not even decoded."""
+        if (known := self.__dict__.get("facts")) is not None:
+            return known.errors
         row, frame = self.row, self.response_frame
         if self.named and frame is not None and not row.response_flags:
             codes = response_codes.reader(row.api_key, row.api_version)(frame, 0, len(frame))

@@ -15,6 +15,7 @@ recording is missing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 import attrs
@@ -72,11 +73,15 @@ class TopicUse:
     """Offsets of the records that consumers got."""
     sample: TopicRecord | None = None
     """One of its records: one without a key, if there is any."""
-    consumers: set[str] = attrs.Factory(set)
     isolation: set[tuple[str, bool]] = attrs.Factory(set)
     """Consumers that got records, and whether they read only committed ones."""
     deletions: int = 0
     """How often it was deleted: offsets begin again."""
+
+    @property
+    def consumers(self) -> set[str]:
+        """Those that got records."""
+        return {client for client, _ in self.isolation}
 
     @property
     def partition_count(self) -> int:
@@ -104,6 +109,9 @@ class TopicUse:
         """Take a record that a consumer got; return its log, None if one had got it before."""
         log, at = self.take(record), record.offset or 0
         spans = self.read.setdefault(log, [])
+        if spans and spans[-1][1] == at:  # as most do
+            spans[-1] = spans[-1][0], at + 1
+            return log
         if contains(spans, at):
             return None
         joined(spans, [(at, at + 1)])
@@ -155,7 +163,7 @@ class Behaviour:
     on_record: Callable[[str, TopicRecord | Unreadable], None] | None = None
     """Called with each record that a broker took, or that consumers got, or what cannot be read of
     them, and the client; None: the topics keep what can."""
-    topics: dict[str, TopicUse] = attrs.Factory(dict)
+    topics: dict[str, TopicUse] = attrs.Factory(lambda: defaultdict(TopicUse))
     groups: dict[str, GroupUse] = attrs.Factory(dict)
     transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
     """Transactions by transactional id, in order."""
@@ -167,8 +175,8 @@ class Behaviour:
         """Take the next item of a recording, in order of completion."""
         if isinstance(item, Gap):
             self._followed.gap()
-        elif isinstance(item, Exchange) and item.request is not None:
-            self._take(item)
+        elif isinstance(item, Exchange) and item.api != "Heartbeat" and item.request is not None:
+            self._take(item)  # a Heartbeat says nothing of what is collected here
 
     def _take(self, exchange: Exchange) -> None:
         if exchange.api == "Fetch":
@@ -205,7 +213,7 @@ class Behaviour:
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
-        return self.topics.setdefault(name, TopicUse())
+        return self.topics[name]
 
     def _group(self, name: str) -> GroupUse:
         return self.groups.setdefault(name, GroupUse())
@@ -253,7 +261,7 @@ class Behaviour:
 
     def _unreadable(self, exchange: Exchange, taken: Collection[TopicPartition] = ()) -> None:
         """Take what cannot be read: what a broker took, and what consumers got once."""
-        if self.on_record is None:
+        if self.on_record is None or not exchange.facts.records:
             return
         for each in exchange.records.unreadable:
             where = TopicPartition(each.topic, each.partition)
@@ -267,14 +275,11 @@ class Behaviour:
                 self.on_record(exchange.client_id or "", each)
 
     def _fetch(self, exchange: Exchange) -> None:
-        client, is_committed = (
-            exchange.client_id or "",
-            getattr(exchange.request, "isolation_level", 0),
-        )
+        client = exchange.client_id or ""
+        reads = client, bool(getattr(exchange.request, "isolation_level", 0))
         for record in delivered.consumed_by(exchange):
             topic = self.topic(record.topic)
-            topic.consumers.add(client)
-            topic.isolation.add((client, bool(is_committed)))
+            topic.isolation.add(reads)
             if (log := topic.fetch(record)) is None:
                 continue
             if self.on_record is None:

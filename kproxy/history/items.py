@@ -31,20 +31,19 @@ GAPS = ("missing", "damaged", "lost")
 class Gaps:
     """Finds the gaps of a recording: its notes tell them before the exchanges around them come."""
 
-    _ahead: list[Gap] = attrs.field(factory=list[Gap], init=False)
+    ahead: list[Gap] = attrs.field(factory=list[Gap], init=False)
+    """Those that come before one of the next items."""
 
     def note(self, note: Note) -> None:
         """Take the next note."""
         if note.channel == EVENTS and note.body.get("event") in GAPS:
-            self._ahead.append(Gap(note.time_ns))
+            self.ahead.append(Gap(note.time_ns))
 
     def before(self, item: Exchange | ConnectionEnd) -> Iterator[Gap]:
         """Yield the gaps that come before the next exchange or end of a connection."""
-        if not self._ahead:
-            return
         time_ns = item.completed_ns if isinstance(item, Exchange) else item.time_ns
-        while self._ahead and self._ahead[0].time_ns <= time_ns:
-            yield self._ahead.pop(0)
+        while self.ahead and self.ahead[0].time_ns <= time_ns:
+            yield self.ahead.pop(0)
 
 
 def with_gaps(
@@ -60,5 +59,6 @@ def with_gaps(
         on_note(note)
 
     for item in read(noted):
-        yield from gaps.before(item)
+        if gaps.ahead:
+            yield from gaps.before(item)
         yield item

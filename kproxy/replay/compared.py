@@ -53,6 +53,8 @@ class Difference:
     """The whole difference as text, where it is no pair."""
     numbers: dict[str, float] = attrs.Factory(dict)
     """What was measured of it, by name."""
+    ignore: tuple[str, ...] = ()
+    """The words (`ignored`) for what of it looks like ids or times."""
 
     @property
     def missing(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.replay.differences import Meaning, common_prefix_length, compared
 from kproxy.replay.ignored import Ignored, IgnoredPart
-from kproxy.replay.kinds import Kind
+from kproxy.replay.kinds import Kind, kind_of
 from kproxy.replay.unreadable import UnreadableBatch
 from kproxy.wire.payloads.json_paths import objects_of
 from kproxy.wire.payloads.meaning import Decoded
@@ -82,6 +82,18 @@ def part_of(place: Place, kind: Kind, topic: str = "") -> IgnoredPart:
     """Return the ignored part that a place is, of whichever index of lists."""
     what, name = place
     return IgnoredPart(what, name if what == "header" else _INDEX.sub("[*]", name), kind, topic)
+
+
+def varying_words(now: Places, then: Places) -> list[str]:
+    """Return for each place that differs the word with which it may, if it looks like an id or a
+    time; else ""."""
+    differing = [place for place in {**then, **now} if now.get(place) != then.get(place)]
+    words: list[str] = []
+    for place in differing:
+        known = place in now and place in then
+        kind = kind_of([[now[place]], [then[place]]]) if known else None
+        words.append(part_of(place, kind).word if kind is not None else "")
+    return list(dict.fromkeys(words))
 
 
 def distance(now: Places, then: Places) -> tuple[int, int]:

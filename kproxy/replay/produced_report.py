@@ -23,9 +23,8 @@ from kproxy.replay.differences import (
     text_of,
     why,
 )
-from kproxy.replay.kinds import kind_of
 from kproxy.replay.loaded import Other
-from kproxy.replay.places import Places, pairs, part_of, places_in, places_of
+from kproxy.replay.places import Places, pairs, places_in, places_of, varying_words
 from kproxy.replay.produced import (
     Expected,
     Outcome,
@@ -244,7 +243,7 @@ def _finding(
     if closest.partition != partition and check.ignored.compares_partition(record, topic.name):
         found.append(("partition", str(partition), str(closest.partition)))
     text = f"{_subject(check, topic, record, now.key != then.key)} has {sentence(found)} {where}"
-    words = _words(places_of(now, of_now), places_of(then, of_then))
+    words = varying_words(places_of(now, of_now), places_of(then, of_then))
     ignore = tuple(word for word in words if word)
     advice = f"it may differ with --ignore {' '.join(ignore)}" if all(words) else ADVICE
     like = " ".join([topic.name, *(_INDEX.sub("[*]", name) for name, _, _ in found)])
@@ -257,17 +256,6 @@ def _subject(check: ProduceCheck, topic: Topic, record: Record, other_key: bool 
     meaning = _meanings(check, topic, record)["key"]
     key = json_text(meaning.value) if isinstance(meaning, Decoded) else text_of(record.key)
     return f"{topic.name}: the record of key {short(key)}"
-
-
-def _words(now: Places, then: Places) -> list[str]:
-    """Return for each place that differs the word with which it may, if it looks like that."""
-    differing = [place for place in {**then, **now} if now.get(place) != then.get(place)]
-    words: list[str] = []
-    for place in differing:
-        known = place in now and place in then
-        kind = kind_of([[now[place]], [then[place]]]) if known else None
-        words.append(part_of(place, kind).word if kind is not None else "")
-    return list(dict.fromkeys(words))
 
 
 def _meanings(check: ProduceCheck, topic: Topic, record: Record) -> dict[str, Meaning]:

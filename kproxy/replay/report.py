@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
@@ -30,6 +30,13 @@ class ClientDifference:
 
     def __str__(self) -> str:
         return f"{self.text}; {self.advice}" if self.advice else self.text
+
+
+def varying_text(words: Iterable[str], ignoring: Callable[[Sequence[str]], str]) -> str:
+    """Return in a sentence what is to be typed, as `ignoring` has it, so that what looks like ids
+    or times may differ; "" if nothing does."""
+    words = list(dict.fromkeys(words))
+    return f"what looks like ids and times is new in each run: {ignoring(words)}" if words else ""
 
 
 @attrs.define(eq=False)

@@ -47,7 +47,7 @@ from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.compared import RECORDS, STRICT_SUMMARY, Compared, differences
 from kproxy.replay.opening import INDEXED_BYTES_MIN, Wanted, open_broker
 from kproxy.replay.produced_report import ADVICE, report_unproduced
-from kproxy.replay.report import ClientDifference, Report
+from kproxy.replay.report import ClientDifference, Report, varying_text
 from kproxy.replay.ruled import RuledBroker
 from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.testing.broker import Broker, Watcher, fault_rules
@@ -426,8 +426,8 @@ def mismatch_text(
     if len(groups) > _FINDINGS_SHOWN:
         lines.append(f"  … and {len(groups) - _FINDINGS_SHOWN} more")
     lines += [f"the client does not do what it did in {path}", *advice]
-    if words := list(dict.fromkeys(word for each in found for word in each.ignore)):
-        lines.append(f"what looks like ids and times is new in each run: {ignoring(words)}")
+    words = (word for each in found for word in each.ignore)
+    lines += filter(None, [varying_text(words, ignoring)])
     if not all(each.only_varies for each in found):
         lines.append(again)
     return "\n".join(lines)

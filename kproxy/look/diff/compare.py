@@ -15,16 +15,17 @@ grows with the number of topics, groups, transactions, clients, and of differenc
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import attrs
 
-from kproxy.exchange.counts import Counts, Tally
+from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.histogram import PERCENTILES
+from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.merging import contains, joined
 from kproxy.exchange.topic_records import TopicRecord, Unreadable
 from kproxy.exchange.varying import BY_CHANCE, KEYS, Purpose, purpose
@@ -72,14 +73,12 @@ class ComparedRecording:
     """One side of a comparison."""
 
     meaning: RecordingMeaning
-    record_count: int = 0
-    """Records that were produced and consumed so far."""
     _apis: dict[str, dict[str, set[int]]] = attrs.field(factory=dict, init=False)
     """Client → API → its versions."""
-    _settings: dict[tuple[str, str, str], set[str]] = attrs.field(factory=dict, init=False)
-    """Client, API, and setting → its values."""
-    _counts: Counts = attrs.field(factory=Counts, init=False)
-    """Durations by API."""
+    _settings: dict[tuple[str, str], set[tuple[Any, ...]]] = attrs.field(factory=dict, init=False)
+    """Client and API → its settings: names and values."""
+    latencies: dict[str, Histogram] = attrs.Factory(lambda: defaultdict(Histogram))
+    """API → the broker's own times."""
     seconds: dict[str, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """API → the last second in which it was asked, and how many there were."""
 
@@ -88,14 +87,15 @@ class ComparedRecording:
         self.meaning.add(item)
         if not isinstance(item, Exchange) or not item.named:
             return
-        self._counts.add(item, ("", item.number), reads_bodies=False)
         client, api = client_text(item.client_id), item.api or "?"
+        if (served_us := item.durations.served_us) != UNKNOWN:
+            self.latencies[api].add(served_us)
         self._apis.setdefault(client, {}).setdefault(api, set()).add(item.row.api_version)
         second, (last, many) = item.time_ns // _SECOND_NS, self.seconds.get(api, (0, 0))
         if second > last:
             self.seconds[api] = second, many + 1
-        for name, value in _settings(item):
-            self._settings.setdefault((client, api, name), set()).add(str(value))
+        if found := tuple(_settings(item)):
+            self._settings.setdefault((client, api), set()).add(found)
 
     def facts(self, aspect: str, other: ComparedRecording) -> Iterator[Fact]:
         """Yield the facts of an aspect, beside another recording."""
@@ -117,8 +117,11 @@ class ComparedRecording:
                     yield Fact(f"client {client}, {api}", api, text)
 
     def _setting_facts(self, other: ComparedRecording) -> Iterator[Fact]:
-        for (client, api, name), values in self._settings.items():
-            if api in other._apis.get(client, ()):
+        for (client, api), found in self._settings.items():
+            by_name: dict[str, set[str]] = {}
+            for name, value in itertools.chain.from_iterable(found):
+                by_name.setdefault(name, set()).add(str(value))
+            for name, values in by_name.items() if api in other._apis.get(client, ()) else ():
                 # A batch that does not get smaller is sent as it is, whatever is configured.
                 values = values - {"none"} or values if name == "compression" else values
                 yield Fact(f"client {client}, {api} {name}", name, ", ".join(sorted(values)))
@@ -130,11 +133,6 @@ class ComparedRecording:
         return any(
             contains(joined([], [each[:2] for each in spans]), record.offset or 0) for spans in logs
         )
-
-    @property
-    def latencies(self) -> dict[str | None, Tally]:
-        """The counts of each API."""
-        return self._counts.by_api
 
 
 def _settings(exchange: Exchange) -> Iterator[tuple[str, object]]:
@@ -164,14 +162,13 @@ def compare(
     """Return the differences in aspects of two recordings, in the order of `ASPECTS`."""
     ignored = Ignored() if ignored is None else ignored
     unmatched = UnmatchedRecords(ignored)
-    sides: dict[int, ComparedRecording] = {}
     items = {BEFORE: iter(before), AFTER: iter(after)}
-    for side in items:
-        sides[side] = ComparedRecording(RecordingMeaning(ignored, Behaviour()))
-        take = partial(_take, unmatched, sides, side)
-        sides[side].meaning.behaviour.on_record = take
+    sides = {
+        side: ComparedRecording(RecordingMeaning(ignored, Behaviour(partial(unmatched.add, side))))
+        for side in items
+    }
     while items:
-        side = min(items, key=lambda each: sides[each].record_count)
+        side = min(items, key=unmatched.taken.__getitem__)
         if (item := next(items[side], None)) is None:
             del items[side]
         else:
@@ -180,25 +177,27 @@ def compare(
     found = list(unmatched.differences({side: each.wrote for side, each in sides.items()}))
     for aspect in aspects:
         if aspect == "requests":
-            found += _requests(first.facts(aspect, second), second.facts(aspect, first))
+            found += _requests(first.meaning.requests, second.meaning.requests)
         elif aspect not in ("records", "order", "consumed", "latency"):
             found += changes(aspect, second.facts(aspect, first), first.facts(aspect, second))
     found += _latencies(first, second, latency_factor)
-    order = {aspect: at for at, aspect in enumerate(ASPECTS)}
-    return sorted((each for each in found if each.aspect in aspects), key=lambda d: order[d.aspect])
+    wanted = (each for each in found if each.aspect in aspects)
+    return sorted(wanted, key=lambda each: ASPECTS.index(each.aspect))
 
 
-def _requests(before: Iterable[Fact], after: Iterable[Fact]) -> Iterator[Difference]:
+_Requests = Mapping[tuple[str, str], Mapping[str, Any]]
+
+
+def _requests(before: _Requests, after: _Requests) -> Iterator[Difference]:
     """Yield the requests of admins that only one side has; of those that belong together, the
     fields in which they, or their responses, differ."""
-    sides: dict[str, tuple[list[str], list[str]]] = {}
-    for side, facts in enumerate((before, after)):
-        for subject, _, text in facts:
-            sides.setdefault(subject, ([], []))[side].append(text)
-    for subject, (then, now) in sides.items():
-        old = [each for each in then if each not in now]
-        new = [each for each in now if each not in then]
-        olds, news = list(map(_exchanged, old)), list(map(_exchanged, new))
+    for client, api in dict.fromkeys([*before, *after]):
+        subject = f"client {client}, {api}"
+        then, now = (each.get((client, api), {}) for each in (before, after))
+        old = [text for text in sorted(then) if text not in now]
+        new = [text for text in sorted(now) if text not in then]
+        olds = [_keyed(then[text]) for text in old]
+        news = [_keyed(now[text]) for text in new]
         found = pairs(*([dict(flat("", "", each)) for each in side] for side in (news, olds)))
         for here, there in sorted(found.items()):
             for which, *texts in differences.whole_parts("", news[here], olds[there]):
@@ -210,21 +209,10 @@ def _requests(before: Iterable[Fact], after: Iterable[Fact]) -> Iterator[Differe
         yield from (Difference("requests", subject, *each) for each in alone)
 
 
-def _exchanged(text: str) -> dict[str, Any]:
-    """Return the messages in a text of `meaning_text.request`."""
-    sent, _, received = text.partition(" → ")
-    errors, _, response = received.partition("{")
-    try:
-        messages = {"request": json.loads(sent), "response": json.loads("{" + response)}
-    except ValueError:  # one of them has no message
-        return {"": text}
-    return _keyed({**messages, "errors": errors.strip()})
-
-
 def _keyed(value: Any) -> Any:
     """Return plain values with the elements of arrays by their names, where they have some."""
     if isinstance(value, dict):
-        return {name: _keyed(each) for name, each in value.items()}
+        return {name: _keyed(value[name]) for name in sorted(value)}
     if not isinstance(value, list):
         return value
     names = [next((each[key] for key in KEYS if isinstance(each, dict) and key in each), None)
@@ -234,28 +222,17 @@ def _keyed(value: Any) -> Any:
     return dict(zip(names, elements, strict=True)) if is_told else elements
 
 
-def _take(
-    unmatched: UnmatchedRecords,
-    sides: dict[int, ComparedRecording],
-    side: int,
-    client: str,
-    record: TopicRecord | Unreadable,
-) -> None:
-    sides[side].record_count += 1
-    unmatched.add(side, client, record)
-
-
 def _latencies(
     before: ComparedRecording, after: ComparedRecording, factor: float
 ) -> Iterator[Difference]:
     """Yield the latencies that differ. What is asked in the same second is slow together: no more
     exchanges than seconds count as measured by themselves."""
-    for api in sorted(before.latencies.keys() & after.latencies.keys(), key=str):
-        sides = (before, before.latencies[api].broker), (after, after.latencies[api].broker)
+    for api in sorted(before.latencies.keys() & after.latencies.keys()):
+        sides = (before, before.latencies[api]), (after, after.latencies[api])
         if min(times.count for _, times in sides) < ENOUGH:
             continue
         (_, old), (_, new) = sides
-        part = min(each.seconds[str(api)][1] / times.count for each, times in sides)
+        part = min(each.seconds[api][1] / times.count for each, times in sides)
         row = latency_of(new.counts, old.counts, min(1.0, part))
         if (name := worst(row, factor)) is not None:
             then, now = (
@@ -263,4 +240,4 @@ def _latencies(
                 for prefix in ("baseline_", "")
             )
             size = f"{name} ×{row[f'{name}_ratio']:.2f}, {abs(row[f'{name}_sigma'])} sigma"
-            yield Difference("latency", str(api), then, now, size, numbers=row)
+            yield Difference("latency", api, then, now, size, numbers=row)

@@ -30,7 +30,7 @@ from kproxy.replay.compared import Difference
 from kproxy.replay.differences import compared, differences, short, text_of
 from kproxy.replay.facts import client_text
 from kproxy.replay.ignored import Ignored
-from kproxy.replay.places import Places, pairs, places_in
+from kproxy.replay.places import Places, pairs, places_in, varying_words
 from kproxy.replay.unreadable import comparable
 
 SAMPLE_BYTES_MAX = 64 << 20
@@ -83,6 +83,8 @@ class UnmatchedRecords:
 
     ignored: Ignored
     _room_bytes: int = SAMPLE_BYTES_MAX
+    taken: dict[int, int] = attrs.field(factory=lambda: {BEFORE: 0, AFTER: 0}, init=False)
+    """Side → how many records it has brought."""
     _counts: dict[tuple[Scope, int], int] = attrs.field(factory=dict, init=False)
     """Scope and digest → how many more the second side has."""
     _samples: dict[tuple[Scope, int], _Written] = attrs.field(factory=dict, init=False)
@@ -91,6 +93,7 @@ class UnmatchedRecords:
     def add(self, side: int, client: str, record: _Written) -> None:
         """Take a record that a client produced, or that the first client got, or a batch that
         cannot be read."""
+        self.taken[side] += 1
         if self.ignored.frees(record.topic):
             return
         digest = hash(self._content(record))
@@ -113,18 +116,15 @@ class UnmatchedRecords:
         return meaning_text.record(record, self.ignored)
 
     def _count(self, side: int, key: tuple[Scope, int], record: _Written) -> None:
-        found = self._counts.get(key, 0) + side
-        data = (record.data,) if isinstance(record, Unreadable) else (record.key, record.value)
-        size = _RECORD_BYTES + sum(map(sys.getsizeof, data))
-        if found:
+        if found := self._counts.get(key, 0) + side:
             self._counts[key] = found
             if key not in self._samples and self._room_bytes > 0:
                 self._samples[key] = record
-                self._room_bytes -= size
-        else:
-            del self._counts[key]
-            if self._samples.pop(key, None) is not None:
-                self._room_bytes += size
+                self._room_bytes -= _size_bytes(record)
+            return
+        del self._counts[key]
+        if (sample := self._samples.pop(key, None)) is not None:
+            self._room_bytes += _size_bytes(sample)
 
     # ---- at the end
 
@@ -173,7 +173,9 @@ class UnmatchedRecords:
         then, now = (list(map(self._places, each)) for each in (old, new))
         found = {there: here for here, there in pairs(now, then).items()}
         for there, here in sorted(found.items()):
-            yield from self._changed(old[there], new[here])
+            words = tuple(filter(None, varying_words(now[here], then[there])))
+            for each in self._changed(old[there], new[here]):
+                yield attrs.evolve(each, ignore=words)
         for at, one in enumerate(old):
             if at not in found:
                 yield Difference("", "", self._text(one), None)
@@ -188,7 +190,9 @@ class UnmatchedRecords:
     def _places(self, record: _Written) -> Places:
         if isinstance(record, Unreadable):
             return {("batch", ""): (record.partition, record.data)}
-        return places_in(record, record.topic, self.ignored, record.schemas)
+        found = places_in(record, record.topic, self.ignored, record.schemas)
+        # Equal bytes belong together, also where only one side has their schema.
+        return {("", ""): (record.key, record.value, record.headers), **found}
 
     def _changed(self, before: _Written, after: _Written) -> Iterator[Difference]:
         if isinstance(before, Unreadable) or isinstance(after, Unreadable):
@@ -197,9 +201,7 @@ class UnmatchedRecords:
             compared(each, each.topic, self.ignored, each.schemas) for each in (before, after)
         )
         of = "" if before.key is None else f" of key {short(text_of(before.key))}"
-        if before.partition != after.partition and self.ignored.compares_partition(
-            before, before.topic
-        ):
+        if before.partition != after.partition and self._is_placed(before):
             places = str(before.partition), str(after.partition)
             yield Difference("", "", *places, f"partition{of}")
         for part, now, then in differences(new, old, of_new, of_old):
@@ -212,8 +214,13 @@ class UnmatchedRecords:
         return f"{where}{meaning_text.record(record, self.ignored)}"
 
     def _is_placed(self, record: _Written) -> bool:
-        is_readable = isinstance(record, TopicRecord)
-        return not is_readable or self.ignored.compares_partition(record, record.topic)
+        is_unread = isinstance(record, Unreadable)
+        return is_unread or self.ignored.compares_partition(record, record.topic)
+
+
+def _size_bytes(record: _Written) -> int:
+    data = (record.data,) if isinstance(record, Unreadable) else (record.key, record.value)
+    return _RECORD_BYTES + sum(map(sys.getsizeof, data))
 
 
 def _unkept(number: int) -> str | None:

@@ -17,8 +17,10 @@ Invariant: two runs in which clients do the same on equal topics give the same l
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -51,9 +53,6 @@ from kproxy.replay.ignored import Ignored
 from kproxy.replay.learned import EVENT as LEARNED
 from kproxy.replay.learned import Learned, learned_of, own_words
 
-_ByClient = dict[str, set[tuple[str, str]]]
-"""Client → APIs, and texts on their requests."""
-
 
 @attrs.define(eq=False)
 class RecordingMeaning:
@@ -61,8 +60,9 @@ class RecordingMeaning:
 
     ignored: Ignored = attrs.Factory(Ignored)
     behaviour: Behaviour = attrs.Factory(Behaviour)
-    _requests: _ByClient = attrs.field(factory=dict, init=False)
-    _errors: _ByClient = attrs.field(factory=dict, init=False)
+    requests: dict[tuple[str, str], dict[str, Any]] = attrs.field(factory=dict, init=False)
+    """Those of admins: client and API → text → `meaning_text.request`."""
+    _errors: dict[str, set[tuple[str, str]]] = attrs.field(factory=dict, init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
 
     def add(self, item: Item) -> None:
@@ -74,12 +74,14 @@ class RecordingMeaning:
     def _add(self, exchange: Exchange) -> None:
         client = client_text(exchange.client_id)
         self._faults.update(exchange.faults)
-        for error in exchange.errors if not exchange.routine else ():
+        errors = exchange.told_errors
+        for error in errors if errors and not exchange.routine else ():
             if not depends_on_timing(exchange.api, error):
                 self._errors.setdefault(client, set()).add((exchange.api or "?", error))
         if purpose(exchange.api) is Purpose.ADMIN:
-            asked = exchange.api or "unknown API", meaning_text.request(exchange)
-            self._requests.setdefault(client, set()).add(asked)
+            asked = meaning_text.request(exchange)
+            of_api = self.requests.setdefault((client, exchange.api or "unknown API"), {})
+            of_api[meaning_text.request_text(asked)] = asked
 
     def facts(self, aspect: str) -> Iterator[Fact]:
         """Yield the facts of an aspect that are not of single records, groups or transactions."""
@@ -90,14 +92,12 @@ class RecordingMeaning:
                         yield Fact(f"topic {name}", "", _partitions(topic))
                     if topic.consumers:
                         yield Fact(f"topic {name}, consumers", "", clients_text(topic.consumers))
-            case "requests":
-                yield from _facts(self._requests)
             case "errors":
-                yield from _facts(self._errors)
+                for client, texts in self._errors.items():
+                    for api, text in sorted(texts):
+                        yield Fact(f"client {client}, {api}", (api, text), text)
             case "faults":
                 yield from (Fact("fault rules", one, one) for one in sorted(self._faults))
-            case _:
-                raise ValueError(aspect)
 
     # ---- text
 
@@ -111,9 +111,11 @@ class RecordingMeaning:
             ended = without_repeats(end for each in begun if (end := end_text(each)) != OPEN)
             if ended:
                 yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
-        for client, requests in sorted(self._requests.items()):
+        for client, apis in itertools.groupby(sorted(self.requests), lambda each: each[0]):
             yield f"{client} requests"
-            yield from (f"  {api} {text}" for api, text in sorted(requests))
+            yield from (
+                f"  {each[1]} {text}" for each in apis for text in sorted(self.requests[each])
+            )
         for client, errors in sorted(self._errors.items()):
             yield f"{client} gets errors"
             yield from (f"  {api}: {text}" for api, text in sorted(errors))
@@ -176,12 +178,6 @@ def learned_in(path: Path) -> Learned:
 
 def _partitions(topic: TopicUse) -> str:
     return count(topic.partition_count, "partition") if topic.partition_count else ""
-
-
-def _facts(by_client: _ByClient) -> Iterator[Fact]:
-    for client, texts in by_client.items():
-        for api, text in sorted(texts):
-            yield Fact(f"client {client}, {api}", (api, text), text)
 
 
 def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:

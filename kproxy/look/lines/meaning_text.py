@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -14,7 +16,6 @@ from kproxy.exchange.varying import Why
 from kproxy.replay.ignored import Ignored, schema_name
 from kproxy.wire.payloads.meaning import Decoded, Undecoded
 from kproxy.wire.payloads.plain import shown_json
-from kproxy.wire.protocol.codec import Request, Response
 
 _SHOWN_CHARACTERS = 2000
 _BYTES_SHOWN = 32
@@ -65,17 +66,26 @@ def _digest(data: bytes) -> str:
     return f"sha256 {hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def request(exchange: Exchange) -> str:
-    """Return a request and its response as JSON, without what varies; of responses that are about
-    the cluster only the errors."""
-    sent = _json(exchange.request_message, Why.CLUSTER, Why.OFFSET)
+def request(exchange: Exchange) -> dict[str, Any]:
+    """Return a request and its response as plain values, without what varies; of responses that are
+    about the cluster only the errors. None: it is missing, or cannot be decoded."""
     own = exchange.api in varying.OF_CLUSTER
-    received = "{}" if own else _json(exchange.response_message)
-    errors = f"{', '.join(exchange.errors)} " if exchange.errors else ""
-    return f"{sent} → {errors}{received}"
+    return {
+        "request": _plain(exchange.request, Why.CLUSTER, Why.OFFSET),
+        "errors": ", ".join(exchange.errors),
+        "response": {} if own else _plain(exchange.response),
+    }
 
 
-def _json(message: Request | Response | None, *compared: Why) -> str:
-    if message is None:
-        return "–"
-    return json.dumps(varying.meaning(message.body, *compared), sort_keys=True)
+def request_text(meaning: Mapping[str, Any]) -> str:
+    """Return a request and its response in one line."""
+    sent, received = (_json(meaning[name]) for name in ("request", "response"))
+    return " ".join(filter(None, (sent, "→", meaning["errors"], received)))
+
+
+def _plain(body: Any, *compared: Why) -> Any:
+    return None if body is None else varying.meaning(body, *compared)
+
+
+def _json(message: Any) -> str:
+    return "–" if message is None else json.dumps(message, sort_keys=True)

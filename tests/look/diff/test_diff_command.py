@@ -14,10 +14,12 @@ from kproxy.look.lines.meaning import lines
 from kproxy.recording import read
 from kproxy.recording.recovery import append_notes
 from kproxy.testing import record
+from kproxy.wire.payloads.schemas import note_of
 from tests.bed.kafka import Kafka
 from tests.exchange.making import START_NS
 from tests.recording.making import write
-from tests.replay.test_compared import Did
+from tests.replay.test_compared import UUIDS, Did
+from tests.wire.payloads import making
 
 
 def recorded(path: Path, did: Did, *ignore: str) -> str:
@@ -56,6 +58,42 @@ def test_what_a_recordings_own_test_ignores_is_ignored(tmp_path: Path) -> None:
     then = recorded(tmp_path / "then.mcap", Did().wrote('{"at": 5}'))
     now = recorded(tmp_path / "now.mcap", Did().wrote('{"at": 6}'), "json:at")
     assert main(["diff", then, now]) == main(["diff", now, then]) == 0
+
+
+def test_what_looks_like_ids_and_times_has_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [
+        recorded(
+            tmp_path / f"{day}.mcap",
+            Did().wrote(f'{{"id": "{UUIDS[day]}", "at": "2026-11-0{day}T07:00:00Z", "n": 1}}'),
+        )
+        for day in (1, 2)
+    ]
+    assert main(["diff", *paths]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("kproxy diff: what looks like ids and times is new in each run: --")
+    assert main(["diff", *paths, *last.split(": ")[-1].split()]) == 0
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+def test_a_schema_that_only_one_has_is_named_where_records_differ(
+    key: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ten, twelve = (f'\0\0\0\0\x11{{"amount": {amount}}}' for amount in (10, 12))
+    schema = notes.schema(START_NS, note_of([17], making.SCHEMA))
+    paths = [str(tmp_path / name) for name in ("with", "same", "other")]
+    for path, known, values in zip(
+        paths, ([schema], [], []), ((ten, twelve), (twelve, ten), (ten, ten)), strict=True
+    ):
+        did = Did()
+        for at, value in enumerate(values):
+            did.wrote(value, at=at, key=key and key + value[-3:].encode())
+        write(Path(path), [[*known, *did.entries]])
+    assert main(["diff", paths[0], paths[1]]) == main(["diff", paths[1], paths[0]]) == 0
+    capsys.readouterr()
+    assert main(["diff", paths[0], paths[2]]) == 1
+    assert "schema 17 is not in the rec" in capsys.readouterr().out
 
 
 def test_words_that_are_unknown_here_are_told_once(
