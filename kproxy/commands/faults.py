@@ -101,7 +101,8 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     # A rule is checked when it is read, and again when it starts to apply.
     read_delays = functools.lru_cache(maxsize=RECORDINGS_MAX)(broker_delays)
     try:
-        rules = _rules(options, read_delays)
+        _, first = options.fault_tables or (None, [])
+        rules = [*first, *_rules(options, read_delays)]
         seed = random.randrange(_SEEDS) if options.seed is None else options.seed
         found = Rules(rules, seed=seed, read_delays=read_delays, now=time.time_ns())
     except RuleError as error:
@@ -114,19 +115,26 @@ def fault_rules(options: argparse.Namespace) -> Rules:
 def reread_rules(options: argparse.Namespace, rules: Rules) -> Callable[[], list[Rule]] | None:
     """Return what reads the rules of the command line again; None if no file has any. It raises
     UsageError or RuleError."""
-    has_files = options.faults or options.fault_tables is not None
     if getattr(options, "mode", "") == "strict":  # a replay without rules
         return None
-    return functools.partial(_rules, options, rules.read_delays) if has_files else None
+    if options.fault_tables is None:
+        return functools.partial(_rules, options, rules.read_delays) if options.faults else None
+    from kproxy.proxy.faults import rules_from_toml
+
+    path: Path = options.fault_tables[0]
+
+    def read() -> list[Rule]:
+        text = kinds.toml_text("--config", path)
+        first = rules_from_toml(text, str(path), rules.read_delays, alone=False)
+        return [*first, *_rules(options, rules.read_delays)]
+
+    return read
 
 
 def _rules(options: argparse.Namespace, read_delays: ReadDelays) -> list[Rule]:
     from kproxy.proxy.faults import rule_from_flag, rules_from_toml
 
     rules: list[Rule] = []
-    if (config := options.fault_tables) is not None:
-        text = kinds.toml_text("--config", config)
-        rules += rules_from_toml(text, str(config), read_delays, alone=False)
     for path in options.faults:
         rules += rules_from_toml(kinds.toml_text("--faults", path), str(path), read_delays)
     return rules + [rule_from_flag(text, read_delays) for text in options.fault]

@@ -52,7 +52,7 @@ class Reloading:
     """None: there is no file of a client."""
     is_ending: Callable[[], bool] = lambda: False
     """Returns whether the end has begun, which a service manager was told."""
-    probe_anew: Callable[[], None] = lambda: None
+    probe_anew: Callable[[], object] = lambda: None
     """Finds out at once who can be reached with what was loaded."""
     _read: Sequence[Rule] = attrs.field(init=False)
     """The rules that files had last."""

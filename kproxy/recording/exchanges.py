@@ -294,7 +294,7 @@ class Reader:
             for index, row in enumerate(rows):
                 for note in ends.before(index, row) if ends.left else ():
                     self._on_note(note)
-                if needs_error and not self._context.stuck and self._frames.is_well(row):
+                if needs_error and not self._context.stuck and self._frames.is_without_error(row):
                     continue
                 exchange = self._context.exchange(row, self._frames)
                 if self._matches(exchange):
@@ -466,7 +466,7 @@ class StoredFrames:
         place = row.request_position if side is _CLIENT else row.response_position
         return frame_bytes_in(self.files, place)
 
-    def is_well(self, row: ExchangeRow) -> bool:
+    def is_without_error(self, row: ExchangeRow) -> bool:
         """Return whether an exchange that went its ordinary way has no error; it is not decoded."""
         if row.request_flags or row.response_flags or row.api_key == NO_API:
             return False
