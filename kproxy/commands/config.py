@@ -196,7 +196,7 @@ def print_checked(
     if to_clients and not to_clients.identity:
         to_clients = None
     try:
-        security(to_brokers, to_clients, (), lambda line: None)
+        security(to_brokers, to_clients, (), lambda text, level="info": None)
         if options.control:
             trio.run(resolve_control, options.control, control_token())
     except (TlsError, Unusable, ListenError) as error:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.options import UsageError, declare
-from kproxy.levels import warning
+from kproxy.levels import Logger
 
 if TYPE_CHECKING:
     from kproxy.look.lines.log import LineLog
@@ -140,14 +140,14 @@ def _rules(options: argparse.Namespace, read_delays: ReadDelays) -> list[Rule]:
     return rules + [rule_from_flag(text, read_delays) for text in options.fault]
 
 
-def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
+def announce_faults(rules: Rules, log: Logger) -> None:
     """Log the number of rules, the seed that repeats their decisions, and their warnings."""
     count = len(rules.rules)
     if count:
         these = "1 fault rule" if count == 1 else f"{count} fault rules"
         log(f"{these}; --seed {rules.seed} repeats what is decided")
     for text in rules.warnings:
-        log(warning(text))
+        log(text, "warning")
 
 
 def report_faults(rules: Rules, log: LineLog) -> None:
@@ -155,8 +155,8 @@ def report_faults(rules: Rules, log: LineLog) -> None:
     from kproxy.proxy.faults import table, unmatched
 
     if rules.rules:
-        warnings = (warning(f"kproxy: {text}") for text in unmatched(rules.rules))
-        log.write(*table(rules.rules).splitlines(), *warnings)
+        log.write(*table(rules.rules).splitlines())
+        log.write(*(f"kproxy: {text}" for text in unmatched(rules.rules)), level="warning")
 
 
 def missed_faults(rules: Rules, options: argparse.Namespace) -> int:

@@ -40,6 +40,7 @@ import h11
 import trio
 
 from kproxy.defects import defect
+from kproxy.levels import Logger
 from kproxy.net import browser_access
 from kproxy.net.browser_access import BrowserAccess
 
@@ -133,7 +134,7 @@ class ControlServer:
     """The name or address that the server was told to listen on."""
     token: str | None
     """The token that a request must carry; None: none, but no web page may send requests."""
-    log: Callable[[str], None]
+    log: Logger
     browser: BrowserAccess | None = None
     """The access of browsers; None: a token alone lets in, if there is one."""
     connections_max: int = CONNECTIONS_MAX

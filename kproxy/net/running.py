@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 import attrs
 import trio
 
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.descriptors import Descriptors, raise_limit
 from kproxy.net.pump import Pump
@@ -55,7 +55,7 @@ class Running:
     pump: Pump
     recorder: Recorder
     bootstrap: Sequence[socket.socket]
-    log: Callable[[str], None]
+    log: Logger
     signals: AsyncIterator[int] | None
     """The signals that end it: `ending_signals`."""
     stop: trio.Event | None = None
@@ -70,7 +70,7 @@ class Running:
     """Loads files again at SIGHUP, which ends a run only where there is a terminal to hang up."""
 
 
-def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
+def open_files(connections_max: int, log: Logger) -> Descriptors:
     """Raise the limit of open files for this many connections, or log how many are possible.
 
     Raises:
@@ -81,7 +81,7 @@ def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
     # If the default is out of reach, only runs with very many clients need to know.
     if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):
         files = f"ulimit -n {descriptors.files_max}"
-        log(warning(f"{files} allows {possible} connections at most, raise it"))
+        log(f"{files} allows {possible} connections at most, raise it", "warning")
     return descriptors
 
 

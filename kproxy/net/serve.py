@@ -25,7 +25,7 @@ from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import EntrySelection
 from kproxy.exchange.words.wording import age
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
@@ -163,7 +163,7 @@ class RunSummary:
 async def serve(
     options: Options,
     ready: Callable[[str], None],
-    log: Callable[[str], None],
+    log: Logger,
     watch: Callable[[Iterable[Frame | Note]], None] | None = None,
     stop: trio.Event | None = None,
 ) -> RunSummary:
@@ -234,7 +234,7 @@ async def _operator_addresses(
     options: Options,
     interface: listeners.Interface,
     bootstrap: Sequence[socket.socket],
-    log: Callable[[str], None],
+    log: Logger,
 ) -> OperatorAddresses:
     """Open the operator's addresses, once it is clear that kproxy may listen where it does."""
     await check_loops(options.settings.bootstrap, bootstrap, log)
@@ -273,7 +273,7 @@ def _first(
     pump: Pump,
     secure: Security,
     clock: Clock,
-    log: Callable[[str], None],
+    log: Logger,
     tasks: list[Task],
 ) -> Callable[[], list[Action]]:
     """Return the event that opens the first listeners; add the task that looks for more brokers."""
@@ -305,7 +305,7 @@ async def _discover(
     pump: Pump,
     secure: Security,
     clock: Clock,
-    log: Callable[[str], None],
+    log: Logger,
 ) -> None:
     """Open the listeners of all brokers before a response names them; where the cluster does not
     name them, keep those that responses name. `remembers`: there are some of an earlier run."""
@@ -324,7 +324,7 @@ async def _discover(
         if are_named:
             return
         if not (remembers or settings.node_ports or cluster.named):
-            log(UNKNOWN)
+            log(UNKNOWN, "warning")
         if seen is not None:
             await seen.keep(partial(_named, cluster, clock))
     except Exception as error:
@@ -351,7 +351,7 @@ def _recorder(
     traffic: Traffic | None,
     clock: Clock,
     start_ns: int,
-    log: Callable[[str], None],
+    log: Logger,
     watch: Callable[[Iterable[Frame | Note]], None] | None,
 ) -> Recorder:
     """Return the recorder; its first entry is the note of the rules."""
@@ -371,7 +371,7 @@ def _schemas(
     cluster: Cluster | None,
     recorder: Recorder,
     clock: Callable[[], int],
-    log: Callable[[str], None],
+    log: Logger,
 ) -> SchemaProcess | None:
     if options.schemas is None or options.record_path is None or cluster is None:
         return None
@@ -384,9 +384,7 @@ def _schemas(
     return SchemaProcess(options.schemas, options.record_path, recorder, found, log)
 
 
-async def _watch_time(
-    options: Options, clock: Clock, recorder: Recorder, log: Callable[[str], None]
-) -> None:
+async def _watch_time(options: Options, clock: Clock, recorder: Recorder, log: Logger) -> None:
     """Note in the recording when the system's clock was set, and when kproxy stood still; the
     latter not in those of tests, which must be alike."""
 
@@ -395,7 +393,7 @@ async def _watch_time(
             recorder.note(notes.clock_step(clock(), step_ns))
             by = f"{'forward' if step_ns > 0 else 'back'} by {age(abs(step_ns) / 1e6)}"
             asleep = ", or the machine slept" if step_ns > 0 else ""
-            log(warning(f"the system's clock was set {by}{asleep}: later times follow it"))
+            log(f"the system's clock was set {by}{asleep}: later times follow it", "warning")
 
     noted = _ignore if options.observer or not options.record_path else recorder.note
     await stalls.watch(clock, noted, note_step)
@@ -427,7 +425,7 @@ def _intake(
 
 
 def open_recording(
-    options: Options, start_ns: int, log: Callable[[str], None]
+    options: Options, start_ns: int, log: Logger
 ) -> tuple[Recording | None, Retention | None]:
     """Begin the recording, and what keeps its folder within limits, if there are to be any."""
     if options.record_path is None:
@@ -449,7 +447,7 @@ def open_recording(
     return recording, Retention(recording, options.keep, options.keep_by, log)
 
 
-def _security(options: Options, log: Callable[[str], None]) -> Security:
+def _security(options: Options, log: Logger) -> Security:
     """Return how both sides are spoken to.
 
     Raises:

@@ -34,7 +34,6 @@ from functools import partial
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.levels import warning
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Listen, Log, Probe, RecordEntries, Refuse
 from kproxy.proxy.nodes import Node, Nodes
@@ -126,7 +125,7 @@ class Down:
         """Note that no broker could be reached for a client, whose connection ends."""
         if node_id is not None and self._node(node_id) is None:  # it has been forgotten just now
             text = f"{_node_text(node_id)} is unknown, a connection to it ends: {reason}"
-            return [Log(warning(text))]
+            return [Log(text, "warning")]
         broker = self._brokers[node_id]
         actions: list[Action] = []
         if refused and node_id is not None and broker.refusing is None:
@@ -142,7 +141,7 @@ class Down:
                 reason += f" (the address is from {diagnosis.address_source(node_id)})"
             what = "are refused" if broker.refusing else "end"
             text = f"{_node_text(node_id)} is down, connections to it {what}: {reason}"
-            actions.append(Log(warning(text)))
+            actions.append(Log(text, "warning"))
         return actions
 
     def answered(self, node_id: int | None, now: int, logged_in: bool = False) -> list[Action]:
@@ -277,7 +276,7 @@ class Down:
             return []
         actions = self._begin_outage(node_id, found)
         if found.is_logged:
-            actions.append(Log(warning(f"{_node_text(node_id)} is down: {found.reason}")))
+            actions.append(Log(f"{_node_text(node_id)} is down: {found.reason}", "warning"))
         return actions
 
     def _mark_up(self, node_id: int | None, now: int) -> list[Action]:

@@ -20,14 +20,14 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.recording.files import RecordingError, being_written, open_recording, reason
 from kproxy.recording.info import Info
 from kproxy.recording.keeping import KEPT_FROM, KeepLimits, KeptFile, what_goes
@@ -49,7 +49,7 @@ class Retention:
     recording: Recording
     limits: KeepLimits
     by: str
-    log: Callable[[str], None]
+    log: Logger
     files_removed: int = attrs.field(default=0, init=False)
     bytes_removed: int = attrs.field(default=0, init=False)
     _files: list[KeptFile] | None = attrs.field(default=None, init=False)
@@ -104,7 +104,7 @@ class Retention:
             except FileNotFoundError:
                 return
             except OSError as error:
-                self.log(warning(f"cannot remove {file.path} ({reason(error)})"))
+                self.log(f"cannot remove {file.path} ({reason(error)})", "warning")
                 return
             self._await(file.size_bytes - came_bytes)
             self._count(file, why or self.by)

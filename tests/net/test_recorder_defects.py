@@ -19,6 +19,7 @@ from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.encoding import Encoder
 from kproxy.recording.rotation import Recording
 from kproxy.recording.writer import Writer
+from tests.bed.logged import to
 from tests.net.proxied import Proxied, proxied, receive_exactly
 from tests.net.test_pump import answer, answering, ask
 from tests.net.test_recorder import Disk, frame, until
@@ -67,7 +68,7 @@ def recorded(*paths: Path) -> tuple[int, list[dict]]:
 async def test_a_sink_with_a_defect_is_as_one_that_refuses() -> None:
     disk, logs = Disk(), []
     disk.error = ValueError("oh")
-    recorder = Recorder(disk, logs.append)
+    recorder = Recorder(disk, to(logs))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
         for number in (1, 2):
@@ -92,7 +93,7 @@ async def test_with_nothing_to_be_lost_a_defect_ends_the_recorder(defective: str
     if defective == "sink":
         disk.error = ValueError("oh")
     intake = broken if defective == "intake" else None
-    recorder = Recorder(disk, lambda _: None, lossless=True, intake=intake)
+    recorder = Recorder(disk, print, lossless=True, intake=intake)
     recorder.put([frame(1)])
     with trio.fail_after(10):
         await recorder.run()

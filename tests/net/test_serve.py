@@ -27,6 +27,7 @@ from kproxy.proxy.faults import Rule
 from kproxy.proxy.settings import Settings
 from kproxy.recording import entries, read, verify
 from kproxy.wire.protocol import decode_response, messages
+from tests.bed.logged import to
 from tests.net.proxied import Proxied, proxied, receive_exactly
 from tests.net.test_pump import answer, answering, ask
 from tests.proxy.machines import Answerer
@@ -130,7 +131,7 @@ async def test_a_defect_in_the_first_look_at_the_cluster_is_one_line(monkeypatch
                     served.append(await receive_exactly(client, len(answer(1))) == answer(1))
                 stop.set()
 
-            await serve.serve(serve.Options(settings), ready, logs.append, None, stop)
+            await serve.serve(serve.Options(settings), ready, to(logs), None, stop)
             nursery.cancel_scope.cancel()
     assert served == [True]
     (line,) = logs

@@ -17,12 +17,14 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import TextIO
 
 import attrs
 
-from kproxy.levels import level_of
+from kproxy.defects import DEFECT
+from kproxy.levels import Level
 from kproxy.look.lines.output import FINISH_SECONDS, TextOutput
 from kproxy.printable import printable
 
@@ -105,9 +107,8 @@ class Repeats:
         del self._kinds[key]
         if not kind.held_back:
             return []
-        last = kind.last_held_back
-        more = f"and {kind.held_back:,} more like this in the last minute: {last}"
-        return [type(last)(more)]  # of the same level
+        more = f"and {kind.held_back:,} more like this in the last minute"
+        return [f"{more}: {kind.last_held_back}"]
 
 
 class LineLog:
@@ -124,29 +125,26 @@ class LineLog:
         log_format: str = "text",
     ) -> None:
         self._format = FORMATS[log_format]
-        self._repeats = Repeats()
+        self._repeats = defaultdict[Level, Repeats](Repeats)
         self._clock = clock
         self._lock = threading.Lock()
         self._output = TextOutput(stream, self._dropped, self._tick, tick_seconds=tick_seconds)
 
-    def __call__(self, text: str) -> None:
-        """Log one line."""
+    def __call__(self, text: str, level: Level = "info", /) -> None:
+        """Log one line; one that tells of a defect is an error."""
+        level = "error" if DEFECT in text else level
         with self._lock:
-            line = type(text)(printable(text[:_LINE_LENGTH_MAX]))  # with its level
-            lines = self._repeats.lines(line, self._clock())
-        self._put(lines)
+            line = printable(text[:_LINE_LENGTH_MAX])
+            lines = self._repeats[level].lines(line, self._clock())
+        self.write(*lines, prefix=PREFIX, level=level)
 
-    def write(self, *lines: str) -> None:
-        """Write lines without a prefix or a limit, made printable."""
+    def write(self, *lines: str, prefix: str = "", level: Level = "info") -> None:
+        """Write lines without a limit, made printable."""
         if lines:
-            self._output.put(self._text(lines))
+            self._output.put(self._text(lines, prefix, level))
 
-    def _put(self, lines: Sequence[str]) -> None:
-        if lines:
-            self._output.put(self._text(lines, PREFIX))
-
-    def _text(self, lines: Sequence[str], prefix: str = "") -> str:
-        shown = (self._format(level_of(line), prefix + printable(line)) for line in lines)
+    def _text(self, lines: Iterable[str], prefix: str, level: Level) -> str:
+        shown = (self._format(level, prefix + printable(line)) for line in lines)
         return "".join(f"{line}\n" for line in shown)
 
     def _dropped(self, text: str) -> str:
@@ -160,12 +158,14 @@ class LineLog:
 
     def finish(self, seconds: float = FINISH_SECONDS) -> None:
         """Write what is left; give up after so many seconds."""
-        with self._lock:
-            lines = self._repeats.finish()
-        self._put(lines)
+        if text := self._counts(Repeats.finish):
+            self._output.put(text)
         self._output.finish(seconds)
 
     def _tick(self) -> str:
+        return self._counts(lambda repeats: repeats.due(self._clock()))
+
+    def _counts(self, of: Callable[[Repeats], list[str]]) -> str:
         with self._lock:
-            lines = self._repeats.due(self._clock())
-        return self._text(lines, PREFIX)
+            found = [(of(repeats), level) for level, repeats in self._repeats.items()]
+        return "".join(self._text(lines, PREFIX, level) for lines, level in found)
