@@ -92,9 +92,9 @@ class ControlCall:
 
     words: Sequence[str] = ()
     """The parts of the path that stand for {…} in its template."""
-    body: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    body: Mapping[str, Any] = attrs.field(factory=dict)
     """The JSON object in the request's body; empty if there is none."""
-    query: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    query: Mapping[str, str] = attrs.field(factory=dict)
     """The parameters behind the `?`."""
     target: str = ""
     """The path and its parameters, as they were sent."""

@@ -19,7 +19,7 @@ import attrs
 class Failures:
     """The failures of one run."""
 
-    tls: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
+    tls: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     """Failures of TLS, by the peer ("client", "broker") and the kind."""
-    logins: Counter[str] = attrs.field(factory=Counter[str])
+    logins: Counter[str] = attrs.field(factory=Counter)
     """kproxy's own logins that failed, by kind; all of `authenticate.KINDS` where it logs in."""

@@ -54,11 +54,11 @@ class Retention:
     bytes_removed: int = attrs.field(default=0, init=False)
     _files: list[KeptFile] | None = attrs.field(default=None, init=False)
     """The files that may go, the oldest first; None before the first look."""
-    _taken: set[Path] = attrs.field(factory=set[Path], init=False)
+    _taken: set[Path] = attrs.field(factory=set, init=False)
     """The files of this recording that were among them."""
     _removed: dict[str, tuple[int, int, str]] = attrs.field(factory=dict, init=False)
     """The first and the last part that was removed of each recording, and why …"""
-    _untold: set[str] = attrs.field(factory=set[str], init=False)
+    _untold: set[str] = attrs.field(factory=set, init=False)
     """… and the recordings of which no note tells it yet."""
     _freeing: tuple[float, int] = attrs.field(default=(0.0, 0), init=False)
     """Until when, and how much, room is awaited that was given back: some file systems take their

@@ -70,7 +70,7 @@ class _KindCounts:
 class Repeats:
     """Decides which lines are written and counts the others; time (`now`, ns) is an argument."""
 
-    _kinds: dict[str, _KindCounts] = attrs.field(factory=dict[str, _KindCounts], init=False)
+    _kinds: dict[str, _KindCounts] = attrs.field(factory=dict, init=False)
 
     def lines(self, text: str, now: int) -> list[str]:
         """Return the lines to write for `text`: the line, if it is not held back, and counts."""
