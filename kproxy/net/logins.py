@@ -34,8 +34,7 @@ import attrs
 import trio
 
 from kproxy.defects import defect
-from kproxy.net.failures import Failures
-from kproxy.net.handshake import Secure, Secured
+from kproxy.net.handshake import Failures, Secure, Secured
 from kproxy.net.tls.credentials import MSK_IAM, OAUTHBEARER, Credentials, without_login
 from kproxy.net.transport import Transport
 from kproxy.proxy.authenticate import (

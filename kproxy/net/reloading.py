@@ -21,8 +21,8 @@ import trio
 from kproxy.defects import defect
 from kproxy.exchange.entries import Note
 from kproxy.levels import Logger
+from kproxy.net.running import notify, notify_reloading
 from kproxy.net.security import Security
-from kproxy.net.service_manager import notify, notify_reloading
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls, TlsError
 from kproxy.proxy.faults import Rule, Rules, rules_note

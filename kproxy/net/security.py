@@ -17,8 +17,7 @@ import attrs
 import trio
 
 from kproxy.levels import Logger
-from kproxy.net.failures import Failures
-from kproxy.net.handshake import Handshakes, Secure, plaintext
+from kproxy.net.handshake import Failures, Handshakes, Secure, plaintext
 from kproxy.net.logins import Logins
 from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
 from kproxy.net.tls.credentials import Credentials

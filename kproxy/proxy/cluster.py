@@ -34,10 +34,9 @@ from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.down import Down
-from kproxy.proxy.due import Due
+from kproxy.proxy.due import Due, Idle
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
-from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
 from kproxy.proxy.machine import Accepted, OpenConnection, TlsSession
 from kproxy.proxy.mechanisms import shortened

@@ -19,7 +19,7 @@ import pytest
 import trio
 
 from kproxy.net import logins, running
-from kproxy.net.failures import Failures
+from kproxy.net.handshake import Failures
 from kproxy.net.logins import Logins, fetch_token
 from kproxy.net.security import security
 from kproxy.net.tls.credentials import Credentials

@@ -18,7 +18,7 @@ import trio
 
 from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
-from kproxy.net import reloading, running, serve, service_manager
+from kproxy.net import reloading, running, serve
 from kproxy.net.serve import RunSummary
 from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Action
@@ -295,7 +295,7 @@ async def test_nobody_is_told_that_a_replay_is_ready_when_it_ends(
             ends.set()
             has_read.wait(2)
 
-    for module in (running, reloading, service_manager):
+    for module in (running, reloading):
         monkeypatch.setattr(module, "notify", notify)
     monkeypatch.setattr(running, "_has_terminal", lambda: False)
 
