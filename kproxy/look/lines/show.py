@@ -27,7 +27,6 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd, connection_start
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter
 from kproxy.exchange.words.line import clock
 from kproxy.exchange.words.wording import count
 from kproxy.look.lines.lines import Folding, LineStyle, style_for, terminal_width, wants_colour
