@@ -31,7 +31,7 @@ GAPS = ("missing", "damaged", "lost")
 class Gaps:
     """Finds the gaps of a recording: its notes tell them before the exchanges around them come."""
 
-    _ahead: list[Gap] = attrs.field(factory=list, init=False)
+    _ahead: list[Gap] = attrs.field(factory=list[Gap], init=False)
 
     def note(self, note: Note) -> None:
         """Take the next note."""

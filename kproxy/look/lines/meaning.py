@@ -63,7 +63,7 @@ class RecordingMeaning:
     behaviour: Behaviour = attrs.Factory(Behaviour)
     _requests: _ByClient = attrs.field(factory=dict, init=False)
     _errors: _ByClient = attrs.field(factory=dict, init=False)
-    _faults: set[str] = attrs.field(factory=set, init=False)
+    _faults: set[str] = attrs.field(factory=set[str], init=False)
 
     def add(self, item: Item) -> None:
         """Take the next item of a recording."""
