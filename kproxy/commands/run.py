@@ -33,12 +33,7 @@ from kproxy.commands.faults import (
     report_faults,
     reread_rules,
 )
-from kproxy.commands.keeping import (
-    keep,
-    keep_free,
-    keep_limits,
-    rotation_within,
-)
+from kproxy.commands.keeping import keep, keep_free, keep_limits, rotation_within
 from kproxy.commands.options import CAPTURES, UsageError, declare
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.schemas import add_schema_options, schema_access, schema_sources

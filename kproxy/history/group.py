@@ -23,15 +23,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.history.kept import Kept
-from kproxy.history.members import (
-    Generation,
-    Given,
-    Happening,
-    Join,
-    Load,
-    Member,
-    Quiet,
-)
+from kproxy.history.members import Generation, Given, Happening, Join, Load, Member, Quiet
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Assigned, Beat, Commit, CommitRequested, Joined, Left
 from kproxy.history.standstills import (

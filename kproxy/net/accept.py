@@ -26,14 +26,7 @@ import trio
 
 from kproxy.levels import Logger
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.listeners import (
-    NO_ROOM,
-    Interface,
-    ListenError,
-    Listening,
-    listen_again,
-    refuse,
-)
+from kproxy.net.listeners import NO_ROOM, Interface, ListenError, Listening, listen_again, refuse
 
 CONNECTIONS_MAX = 10_000
 _ACCEPT_AGAIN_SECONDS = 0.1

@@ -37,14 +37,7 @@ from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
 from kproxy.net.reloading import ReadClient, ReadRules, Reloading
 from kproxy.net.retaining import Retaining
-from kproxy.net.running import (
-    DRAIN_SECONDS,
-    Running,
-    Task,
-    ending_signals,
-    open_files,
-    run,
-)
+from kproxy.net.running import DRAIN_SECONDS, Running, Task, ending_signals, open_files, run
 from kproxy.net.schema_process import SchemaProcess, SchemaSettings
 from kproxy.net.security import Security, security
 from kproxy.net.seen_nodes import UNKNOWN, Named, SeenNodes

@@ -57,17 +57,7 @@ from kproxy.exchange.entries import (
     each_frame,
 )
 from kproxy.proxy import diagnosis
-from kproxy.proxy.actions import (
-    Action,
-    Close,
-    Eof,
-    Log,
-    LogIn,
-    Pause,
-    RecordEntries,
-    Resume,
-    Send,
-)
+from kproxy.proxy.actions import Action, Close, Eof, Log, LogIn, Pause, RecordEntries, Resume, Send
 from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Share
 from kproxy.proxy.delays import Delays

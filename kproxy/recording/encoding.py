@@ -53,13 +53,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.follower import BROKER_SIDE, LATE
 from kproxy.recording.batch_index import Seen
-from kproxy.recording.layout import (
-    CHUNK_BYTES,
-    PIECES_MAX,
-    STORED_BYTES_MIN,
-    Channel,
-    note_record,
-)
+from kproxy.recording.layout import CHUNK_BYTES, PIECES_MAX, STORED_BYTES_MIN, Channel, note_record
 from kproxy.recording.mcap import MESSAGE, RECORD
 from kproxy.recording.pieces import PIECE
 from kproxy.wire.protocol.codec import FETCH

@@ -25,15 +25,7 @@ import attrs
 from kproxy.exchange import derived, endings, facts, notes, response_codes
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import (
-    CONNECTIONS,
-    NO_API,
-    ExchangeRow,
-    Frame,
-    Note,
-    Position,
-    Side,
-)
+from kproxy.exchange.entries import CONNECTIONS, NO_API, ExchangeRow, Frame, Note, Position, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.unpacking import Unpacking

@@ -16,13 +16,7 @@ from zlib_ng.zlib_ng import crc32
 from kproxy import __version__
 from kproxy.recording.files import FormerFormatError, RecordingError
 from kproxy.recording.info import Info
-from kproxy.recording.layout import (
-    FORMAT_VERSION,
-    FORMER_VERSION,
-    LIBRARY_PREFIX,
-    PROFILE,
-    Channel,
-)
+from kproxy.recording.layout import FORMAT_VERSION, FORMER_VERSION, LIBRARY_PREFIX, PROFILE, Channel
 from kproxy.recording.mcap import (
     CHANNEL,
     HEADER,

@@ -29,9 +29,7 @@ from kproxy.recording.ending import Index
 from kproxy.recording.files import RecordingError
 from kproxy.recording.head import LAYOUTS, TOPICS, RecordingHead
 from kproxy.recording.info import Chunk, Info
-from kproxy.recording.layout import (
-    FORMAT_VERSION,
-)
+from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.mcap import (
     CHUNK,
     CHUNK_BYTES_MAX,

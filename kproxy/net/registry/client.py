@@ -38,13 +38,7 @@ from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from kproxy.exchange.schema_ids import SchemaUse
 from kproxy.net.registry import proto
-from kproxy.net.registry.source import (
-    SCHEMA_BYTES_MAX,
-    Access,
-    FoundSchema,
-    RegistryError,
-    Source,
-)
+from kproxy.net.registry.source import SCHEMA_BYTES_MAX, Access, FoundSchema, RegistryError, Source
 from kproxy.net.tls.stores import load_trust
 from kproxy.printable import printable
 from kproxy.wire.payloads.schemas import Schema, SchemaId
