@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 import attrs
@@ -131,21 +131,22 @@ class LineLog:
         self._output = TextOutput(stream, self._dropped, self._tick, tick_seconds=tick_seconds)
 
     def __call__(self, text: str, level: Level = "info", /) -> None:
-        """Log one line; one that tells of a defect is an error."""
-        level = "error" if DEFECT in text else level
+        """Log one line."""
         with self._lock:
             line = printable(text[:_LINE_LENGTH_MAX])
             lines = self._repeats[level].lines(line, self._clock())
         self.write(*lines, prefix=PREFIX, level=level)
 
     def write(self, *lines: str, prefix: str = "", level: Level = "info") -> None:
-        """Write lines without a limit, made printable."""
+        """Write lines without a limit, made printable. One without another level that tells of a
+        defect is an error."""
         if lines:
             self._output.put(self._text(lines, prefix, level))
 
-    def _text(self, lines: Iterable[str], prefix: str, level: Level) -> str:
-        shown = (self._format(level, prefix + printable(line)) for line in lines)
-        return "".join(f"{line}\n" for line in shown)
+    def _text(self, lines: Sequence[str], prefix: str, level: Level) -> str:
+        levels = ("error" if level == "info" and DEFECT in line else level for line in lines)
+        shown = zip(levels, lines, strict=True)
+        return "".join(f"{self._format(at, prefix + printable(line))}\n" for at, line in shown)
 
     def _dropped(self, text: str) -> str:
         return self._format("warning", PREFIX + text)
