@@ -46,7 +46,7 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
     output = TextOutput(out)
     options = serve.Options(settings, record_path=path, rules=rules)
 
-    def log(text: str) -> None:
+    def log(text: str, level: str = "info") -> None:
         output.put(f"kproxy: {text}\n")
 
     try:

@@ -1,32 +1,17 @@
-"""The levels of lines of the log: info, warning, error.
-
-A line carries its level itself, through all functions that pass a text on to the log; one that says
-nothing is information, or an error if it tells of a defect.
-"""
+"""The lines of the log, which have a level: info, warning, error."""
 
 from __future__ import annotations
 
-from kproxy.defects import DEFECT
+from typing import Literal, Protocol
+
+Level = Literal["info", "warning", "error"]
+"""warning: what an operator should look at while kproxy does its work; error: what it could not do.
+"""
 
 
-class _WarningLine(str):
-    level = "warning"
+class Logger(Protocol):
+    """Takes the lines of a log, one at a time."""
 
-
-class _FailureLine(str):
-    level = "error"
-
-
-def warning(text: str) -> str:
-    """Return a line about what an operator should look at; kproxy does its work."""
-    return _WarningLine(text)
-
-
-def failure(text: str) -> str:
-    """Return a line about what kproxy could not do."""
-    return _FailureLine(text)
-
-
-def level_of(line: str) -> str:
-    """Return the level of a line."""
-    return getattr(line, "level", "error" if DEFECT in line else "info")
+    def __call__(self, text: str, level: Level = "info", /) -> None:
+        """Log a line."""
+        ...

@@ -39,15 +39,7 @@ from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT
 from kproxy.tables.batches import batch_of, getters_of
 from kproxy.tables.reading import ITEMS, everything, file_values, names_file
 from kproxy.tables.splits import BatchRange
-from kproxy.tables.views import (
-    EVENTS,
-    EXCHANGES,
-    FILE,
-    RECORDING,
-    ViewColumn,
-    chosen,
-    schema_of,
-)
+from kproxy.tables.views import EVENTS, EXCHANGES, FILE, RECORDING, ViewColumn, chosen, schema_of
 from kproxy.units import moment
 
 _LEFT_OUT = frozenset(

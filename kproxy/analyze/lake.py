@@ -98,7 +98,7 @@ class LakeRun:
     """Of the tables, by the name that Spark knows."""
     staged: bool = False
     """True until the rows are in the tables, if the format is not Parquet."""
-    recordings: list[str] = attrs.field(factory=list[str])
+    recordings: list[str] = attrs.field(factory=list)
     """Their names as the user gave them."""
 
 

@@ -60,7 +60,7 @@ class TableSink:
     _rows: Rows = attrs.field(init=False)
     _files: dict[tuple[str, ...], _TableFile] = attrs.field(factory=dict, init=False)
     """Those that are open, by the names of their folders; the last one that was used comes last."""
-    _written: list[_TableFile] = attrs.field(factory=list[_TableFile], init=False)
+    _written: list[_TableFile] = attrs.field(factory=list, init=False)
     """Those that are full, and not committed."""
 
     def __attrs_post_init__(self) -> None:

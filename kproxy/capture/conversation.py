@@ -27,13 +27,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.capture.frames import (
-    FrameSearch,
-    is_request,
-    is_response,
-    requests,
-    responses,
-)
+from kproxy.capture.frames import FrameSearch, is_request, is_response, requests, responses
 from kproxy.capture.packets import addresses
 from kproxy.capture.tcp import UNSEEN, Arrival, TcpConnection, TcpStream
 from kproxy.exchange import notes

@@ -176,12 +176,7 @@ def _with_spark(
     from kproxy.analyze.tables import check_known
     from kproxy.spark import SparkError
     from kproxy.spark.java import stop_spark, wait_for_spark
-    from kproxy.spark.session import (
-        failures,
-        first_line,
-        session_without_format,
-        signals_kept,
-    )
+    from kproxy.spark.session import failures, first_line, session_without_format, signals_kept
 
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
     if (options.master or "local").startswith("local"):

@@ -35,6 +35,7 @@ from kproxy.commands.child import (
 )
 from kproxy.commands.faults import announce_faults, missed_faults, report_faults
 from kproxy.commands.options import UsageError, declare
+from kproxy.levels import Logger
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
@@ -343,7 +344,7 @@ def _run(
     options: argparse.Namespace,
     settings: ReplaySettings,
     front: Front,
-    log: Callable[[str], None],
+    log: Logger,
 ) -> CassetteRun:
     import attrs
 

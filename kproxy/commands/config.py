@@ -27,6 +27,7 @@ from kproxy.commands.parser import Parser
 
 if TYPE_CHECKING:
     from kproxy.net.tls.settings import BrokerTls, ListenTls
+    from kproxy.proxy.faults import Rule
 
 _NOT_IN_FILES = ("help", "print-config")
 _SECRET = ("user",)
@@ -58,7 +59,7 @@ def parse(parser: Parser, typed: Sequence[str]) -> argparse.Namespace:
     if config.config is None or config.config.suffix != ".toml":
         options, words, tables = parser.parse(typed), typed, []
     else:
-        words, tables, mistakes = _read(parser, config.config, rest)
+        words, tables, rules, mistakes = _read(parser, config.config, rest)
         for line in mistakes:
             fail(f"{parser.prog}: {line}")
         if mistakes:
@@ -66,35 +67,37 @@ def parse(parser: Parser, typed: Sequence[str]) -> argparse.Namespace:
         words += rest
         options = parser.parse(words)
         # It may have tables later: they are read again at SIGHUP.
-        options.fault_tables = None if "--fault" in _decided(parser, words) else config.config
+        is_replaced = "--fault" in _decided(parser, words)
+        options.fault_tables = None if is_replaced else (config.config, rules)
     options.printed = _toml(parser, words, tables) if options.print_config else ""
     return options
 
 
 def _read(
     parser: Parser, path: Path, typed: Sequence[str]
-) -> tuple[list[str], list[dict[str, Any]], list[str]]:
-    """Return the words of a file, its fault tables, and its mistakes."""
-    from kproxy.proxy.faults import RuleError, rule_from_flag, rules_from_toml
-    from kproxy.proxy.faults.parse import load_toml
+) -> tuple[list[str], list[dict[str, Any]], list[Rule], list[str]]:
+    """Return the words of a file, its fault tables, the rules of these, and its mistakes."""
+    from kproxy.proxy.faults import RuleError, rule_from_flag
+    from kproxy.proxy.faults.parse import load_toml, rules_from_tables
     from kproxy.recording.delays import broker_delays
 
     text = toml_text("--config", path)
     try:
         found, places = load_toml(text, str(path))
     except RuleError as error:
-        return [], [], [str(error)]
+        return [], [], [], [str(error)]
     known, replaced = dict(_options(parser)), _decided(parser, typed)
     given: list[str] = []
     words: list[str] = []
     tables: list[dict[str, Any]] = []
+    rules: list[Rule] = []
     mistakes: list[str] = []
     for key, value in found.items():
         place = f"{places[key]}: {key}: "
         try:
             if key == "fault" and _is_tables(value):
                 place = ""  # the error has a better one
-                rules_from_toml(text, str(path), broker_delays, alone=False)
+                rules = rules_from_tables(value, text, str(path), broker_delays)
                 tables = [] if "--fault" in replaced else value
                 continue
             if key not in known:
@@ -108,7 +111,7 @@ def _read(
             words += [] if f"--{key}" in replaced else texts
         except ValueError as error:
             mistakes.append(f"{place}{error}")
-    return words, tables, mistakes
+    return words, tables, rules, mistakes
 
 
 def _is_tables(value: Any) -> bool:
@@ -193,7 +196,7 @@ def print_checked(
     if to_clients and not to_clients.identity:
         to_clients = None
     try:
-        security(to_brokers, to_clients, (), lambda line: None)
+        security(to_brokers, to_clients, (), lambda text, level="info": None)
         if options.control:
             trio.run(resolve_control, options.control, control_token())
     except (TlsError, Unusable, ListenError) as error:

@@ -19,64 +19,55 @@ _INVALID_RULE = 422
 """The HTTP status for an invalid rule."""
 
 
-def _listed(control: Control, words: Sequence[str]) -> None:
-    _show(control.faults())
-
-
-def _add(control: Control, words: Sequence[str]) -> None:
-    _show([control.add(_rule(words))])
-
-
-def _change(control: Control, words: Sequence[str]) -> None:
+def _change(control: Control, words: Sequence[str]) -> Sequence[Fault]:
     name, *changes = words
     if not changes:
         raise UsageError("change: give KEY=VALUE, or KEY= to take a key away")
     gone = {word[:-1]: None for word in changes if word.endswith("=") and word.count("=") == 1}
     given = [word for word in changes if word[:-1] not in gone or not word.endswith("=")]
-    _show([control.change(name, {**gone, **_rule(given)})])
+    return [control.change(name, {**gone, **_rule(given)})]
 
 
 def _remove(control: Control, words: Sequence[str]) -> None:
     for name in words:
-        _show([control.remove(name)])
+        _show([control.remove(name)])  # at once: the next one may not be there
 
 
-def _enable(control: Control, words: Sequence[str]) -> None:
-    _show([control.enable(name) for name in words])
-
-
-def _disable(control: Control, words: Sequence[str]) -> None:
-    _show([control.disable(name) for name in words])
-
-
-def _clear(control: Control, words: Sequence[str]) -> None:
-    control.clear()
-
-
-def _reset(control: Control, words: Sequence[str]) -> None:
+def _reset(control: Control, words: Sequence[str]) -> Sequence[Fault]:
     control.reset()
-    _show(control.faults())
+    return control.faults()
 
 
 class _Verb(NamedTuple):
     """A verb of the command line: an action on the rules."""
 
-    run: Callable[[Control, Sequence[str]], None]
+    run: Callable[[Control, Sequence[str]], Sequence[Fault] | None]
+    """Returns the rules to show; None: nothing."""
     words: str
     """Placeholder in the help for the words after the verb; "" if it takes none."""
     help: str
 
 
 _VERBS = {
-    "list": _Verb(_listed, "", "show all rules, and what they have done"),
-    "add": _Verb(_add, "RULE", "add a rule, such as 'api=Fetch latency=300ms'"),
+    "list": _Verb(
+        lambda control, words: control.faults(), "", "show all rules, and what they have done"
+    ),
+    "add": _Verb(
+        lambda control, words: [control.add(_rule(words))], "RULE",
+        "add a rule, such as 'api=Fetch latency=300ms'",
+    ),
     "change": _Verb(_change, "NAME KEY=VALUE…", "change a rule; KEY= takes a key away"),
     "remove": _Verb(_remove, "NAME…", "take rules away"),
-    "enable": _Verb(_enable, "NAME…", "let rules decide"),
-    "disable": _Verb(_disable, "NAME…", "let rules decide no longer"),
-    "clear": _Verb(_clear, "", "take all rules away"),
+    "enable": _Verb(
+        lambda control, words: [control.enable(name) for name in words], "NAME…", "let rules decide"
+    ),
+    "disable": _Verb(
+        lambda control, words: [control.disable(name) for name in words], "NAME…",
+        "let rules decide no longer",
+    ),
+    "clear": _Verb(lambda control, words: control.clear(), "", "take all rules away"),
     "reset": _Verb(_reset, "", "set all counters to 0: what the seed decides begins again"),
-}
+}  # fmt: skip
 
 
 class _FaultHelp(HelpFormatter):
@@ -131,7 +122,8 @@ def run(options: argparse.Namespace) -> int:
     if not options.control and not os.environ.get("KPROXY_CONTROL"):
         raise UsageError("say which proxy: give --control HOST:PORT, or set KPROXY_CONTROL")
     try:
-        verb.run(Control(options.control), words)
+        if (shown := verb.run(Control(options.control), words)) is not None:
+            _show(shown)
     except ControlError as error:
         return fail(f"kproxy fault: {error}", 2 if error.status == _INVALID_RULE else 1)
     return 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.options import UsageError, declare
-from kproxy.levels import warning
+from kproxy.levels import Logger
 
 if TYPE_CHECKING:
     from kproxy.look.lines.log import LineLog
@@ -101,7 +101,8 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     # A rule is checked when it is read, and again when it starts to apply.
     read_delays = functools.lru_cache(maxsize=RECORDINGS_MAX)(broker_delays)
     try:
-        rules = _rules(options, read_delays)
+        _, first = options.fault_tables or (None, [])
+        rules = [*first, *_rules(options, read_delays)]
         seed = random.randrange(_SEEDS) if options.seed is None else options.seed
         found = Rules(rules, seed=seed, read_delays=read_delays, now=time.time_ns())
     except RuleError as error:
@@ -114,32 +115,39 @@ def fault_rules(options: argparse.Namespace) -> Rules:
 def reread_rules(options: argparse.Namespace, rules: Rules) -> Callable[[], list[Rule]] | None:
     """Return what reads the rules of the command line again; None if no file has any. It raises
     UsageError or RuleError."""
-    has_files = options.faults or options.fault_tables is not None
     if getattr(options, "mode", "") == "strict":  # a replay without rules
         return None
-    return functools.partial(_rules, options, rules.read_delays) if has_files else None
+    if options.fault_tables is None:
+        return functools.partial(_rules, options, rules.read_delays) if options.faults else None
+    from kproxy.proxy.faults import rules_from_toml
+
+    path: Path = options.fault_tables[0]
+
+    def read() -> list[Rule]:
+        text = kinds.toml_text("--config", path)
+        first = rules_from_toml(text, str(path), rules.read_delays, alone=False)
+        return [*first, *_rules(options, rules.read_delays)]
+
+    return read
 
 
 def _rules(options: argparse.Namespace, read_delays: ReadDelays) -> list[Rule]:
     from kproxy.proxy.faults import rule_from_flag, rules_from_toml
 
     rules: list[Rule] = []
-    if (config := options.fault_tables) is not None:
-        text = kinds.toml_text("--config", config)
-        rules += rules_from_toml(text, str(config), read_delays, alone=False)
     for path in options.faults:
         rules += rules_from_toml(kinds.toml_text("--faults", path), str(path), read_delays)
     return rules + [rule_from_flag(text, read_delays) for text in options.fault]
 
 
-def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
+def announce_faults(rules: Rules, log: Logger) -> None:
     """Log the number of rules, the seed that repeats their decisions, and their warnings."""
     count = len(rules.rules)
     if count:
         these = "1 fault rule" if count == 1 else f"{count} fault rules"
         log(f"{these}; --seed {rules.seed} repeats what is decided")
     for text in rules.warnings:
-        log(warning(text))
+        log(text, "warning")
 
 
 def report_faults(rules: Rules, log: LineLog) -> None:
@@ -147,8 +155,8 @@ def report_faults(rules: Rules, log: LineLog) -> None:
     from kproxy.proxy.faults import table, unmatched
 
     if rules.rules:
-        warnings = (warning(f"kproxy: {text}") for text in unmatched(rules.rules))
-        log.write(*table(rules.rules).splitlines(), *warnings)
+        log.write(*table(rules.rules).splitlines())
+        log.write(*(f"kproxy: {text}" for text in unmatched(rules.rules)), level="warning")
 
 
 def missed_faults(rules: Rules, options: argparse.Namespace) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +37,7 @@ from kproxy.commands.options import UsageError, declare
 from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
-from kproxy.levels import warning
+from kproxy.levels import Logger
 
 if TYPE_CHECKING:
     from kproxy.proxy.faults import Rules
@@ -161,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
     with Console(sys.stdout, sys.stderr, False, log_format=options.log_format) as console:
 
         def on_finding(finding: ClientDifference) -> None:
-            console.log(warning(f"{finding.kind}: {finding}"))
+            console.log(f"{finding.kind}: {finding}", "warning")
 
         report = Report(on_finding)
         try:
@@ -281,7 +280,7 @@ def _machine(
     settings: ReplaySettings,
     report: Report,
     rules: Rules,
-    log: Callable[[str], None],
+    log: Logger,
 ) -> ReplayBroker:
     from kproxy.look.lines.progress import reading
     from kproxy.recording.notices import Notices

@@ -33,12 +33,7 @@ from kproxy.commands.faults import (
     report_faults,
     reread_rules,
 )
-from kproxy.commands.keeping import (
-    keep,
-    keep_free,
-    keep_limits,
-    rotation_within,
-)
+from kproxy.commands.keeping import keep, keep_free, keep_limits, rotation_within
 from kproxy.commands.options import CAPTURES, UsageError, declare
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.schemas import add_schema_options, schema_access, schema_sources
@@ -48,7 +43,7 @@ from kproxy.commands.tls import (
     broker_tls,
     listen_tls,
 )
-from kproxy.levels import failure, warning
+from kproxy.levels import Level, Logger
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
@@ -175,8 +170,12 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording.files import state_folder
 
     listen_host, listen_port = listen_address(options)
-    said: list[str] = []
-    bootstrap, to_brokers, login = cluster(options, said.append)
+    said: list[tuple[str, Level]] = []
+
+    def say(text: str, level: Level = "info") -> None:
+        said.append((text, level))
+
+    bootstrap, to_brokers, login = cluster(options, say)
     settings = Settings(
         bootstrap=bootstrap,
         listen_port=listen_port,
@@ -213,7 +212,7 @@ def run(options: argparse.Namespace) -> int:
         read_client=_reread_client(options, bootstrap[0][0]),
         broker_tls=to_brokers,
         listen_tls=listen_tls(options),
-        credentials=credentials_of(options, login, bootstrap[0][0], said.append),
+        credentials=credentials_of(options, login, bootstrap[0][0], say),
         authenticate=options.authenticate,
         schemas=_schemas(options),
         nodes_folder=state_folder(),
@@ -254,17 +253,21 @@ def _reread_client(options: argparse.Namespace, host: str) -> ReadClient | None:
         return None
 
     def read() -> tuple[BrokerTls | None, Credentials | None]:
-        _, to_brokers, login = cluster(options, lambda line: None)
-        return to_brokers, credentials_of(options, login, host, lambda line: None)
+        _, to_brokers, login = cluster(options, _unsaid)
+        return to_brokers, credentials_of(options, login, host, _unsaid)
 
     return read
+
+
+def _unsaid(text: str, level: Level = "info") -> None:
+    """Say nothing of what was said at the start."""
 
 
 def credentials_of(
     options: argparse.Namespace,
     properties: Mapping[str, str],
     host: str,
-    say: Callable[[str], None],
+    say: Logger,
 ) -> Credentials | None:
     """Return kproxy's own credentials for the cluster, and say what they are for; None if there
     are none.
@@ -280,7 +283,7 @@ def credentials_of(
     except CredentialsError as error:
         if authenticate:
             raise UsageError(f"--authenticate: {error}") from error
-        say(warning(f"does not log in itself: {error}"))
+        say(f"does not log in itself: {error}", "warning")
         return None
     if found:
         why = "for clients (--authenticate)" if authenticate else "to ask for the brokers"
@@ -292,7 +295,7 @@ def credentials_of(
 
 
 def cluster(
-    options: argparse.Namespace, say: Callable[[str], None]
+    options: argparse.Namespace, say: Logger
 ) -> tuple[Sequence[Address], BrokerTls | None, Mapping[str, str]]:
     """Return the bootstrap addresses of the cluster, the TLS settings, and what the properties of
     --config say of a login; options precede them. Says what becomes of the properties.
@@ -329,7 +332,7 @@ def cluster(
 
 def _serve(
     serve_options: Options,
-    said: Iterable[str],
+    said: Iterable[tuple[str, Level]],
     live: bool,
     local: bool,
     child: Child | None,
@@ -350,7 +353,7 @@ def _serve(
     shown = Console(sys.stdout, sys.stderr, live, local, log_format)
     with contextlib.ExitStack() as after, shown as console:
         for line in said:
-            console.log(line)
+            console.log(*line)
         announce_faults(serve_options.rules, console.log)
         try:
             try:
@@ -379,7 +382,7 @@ def _serve(
             return console.fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
         if summary.paths:
             line = report(summary)
-            console.log(failure(line) if summary.frames_lost else line)
+            console.log(line, "error" if summary.frames_lost else "info")
             if child is not None and not summary.frames_recorded and serve_options.only is None:
                 console.log(UNREACHED)
         report_faults(serve_options.rules, console.log)

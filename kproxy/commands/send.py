@@ -207,7 +207,7 @@ def _inputs(options: argparse.Namespace, stream: Stream) -> Iterator[Input]:
         yield exchange, found.take(exchange, stream.recording)
 
 
-def _say(line: str) -> None:
+def _say(line: str, level: str = "info") -> None:
     print(printable(f"kproxy: {line}"), file=sys.stderr)
 
 

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     files, wanted = files_and_filter(options.files_and_filter)
     if len(files) > 1:
         raise UsageError("it follows one recording")
-    from kproxy.look.lines.tail import LINES_BEFORE, show_tail
+    from kproxy.look.lines.show import LINES_BEFORE, show_tail
 
     path = files[0]
     if path.is_dir():

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
     log = LineLog(sys.stderr)  # the page does not wait for a stopped terminal
 
-    def say(text: str) -> None:
+    def say(text: str, level: str = "info") -> None:
         log.write(f"kproxy web: {text}")
 
     try:

@@ -39,11 +39,9 @@ FOLLOWED = frozenset({_CREATE, _FIND, _INIT})
 class Beginnings:
     """When topics were created and keys first looked up, in ns since 1970."""
 
-    _topics: dict[str, list[int]] = attrs.field(factory=dict[str, list[int]], init=False)
-    _keys: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
-    _unread: deque[Callable[[], object]] = attrs.field(
-        factory=deque[Callable[[], object]], init=False
-    )
+    _topics: dict[str, list[int]] = attrs.field(factory=dict, init=False)
+    _keys: dict[str, int] = attrs.field(factory=dict, init=False)
+    _unread: deque[Callable[[], object]] = attrs.field(factory=deque, init=False)
 
     def offer(self, read: Callable[[], object]) -> None:
         """Take a function that follows an exchange, or several; it is called when it matters."""

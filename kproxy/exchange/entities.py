@@ -74,8 +74,8 @@ class TopicNames:
         factory=lambda: deque(maxlen=_UNOPENED_MAX), init=False
     )
     _noted: bool = attrs.field(default=False, init=False)
-    _rules: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
-    _delaying: dict[int, bool] = attrs.field(factory=dict[int, bool], init=False)
+    _rules: dict[int, str] = attrs.field(factory=dict, init=False)
+    _delaying: dict[int, bool] = attrs.field(factory=dict, init=False)
     """Fault rule → whether it delays only, as far as it has fired."""
 
     def __len__(self) -> int:

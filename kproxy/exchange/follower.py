@@ -79,7 +79,7 @@ class _FollowedConnection:
     """A connection, with what is pending on it."""
 
     node_id: int = NO_NODE
-    pending: dict[int, Asked] = attrs.field(factory=dict[int, Asked])
+    pending: dict[int, Asked] = attrs.field(factory=dict)
     answered_ns: int = 0
     """The arrival of its last response, of frames that come one by one."""
     arriving: tuple[int, Asked] | None = None

@@ -85,7 +85,7 @@ class Histogram:
     count: int = 0
     least_us: int = attrs.field(default=NEVER_US, metadata=by(min))
     largest_us: int = attrs.field(default=0, metadata=by(max))
-    counts: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    counts: dict[int, int] = attrs.field(factory=dict, init=False)
     """The number of durations by bucket."""
 
     @property

@@ -77,12 +77,10 @@ class Pairing:
         ),
         init=False,
     )
-    _unfinished: dict[tuple[int, Side], Frame] = attrs.field(
-        factory=dict[tuple[int, Side], Frame], init=False
-    )
-    _frames: dict[int, Frame] = attrs.field(factory=dict[int, Frame], init=False)
+    _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
+    _frames: dict[int, Frame] = attrs.field(factory=dict, init=False)
     """The frames of exchanges that are not complete, by their places: how many came before."""
-    _unsent: dict[int, Frame] = attrs.field(factory=dict[int, Frame], init=False)
+    _unsent: dict[int, Frame] = attrs.field(factory=dict, init=False)
     """The requests that had not left when they came, by their numbers."""
     _last_place: int = attrs.field(default=0, init=False)
     _last_ns: int = attrs.field(default=0, init=False)

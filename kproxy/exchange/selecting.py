@@ -57,11 +57,11 @@ class _FilteredConnection:
 
     number: int
     peer: Peer
-    left_out: set[int] = attrs.field(factory=set[int])
+    left_out: set[int] = attrs.field(factory=set)
     """Numbers of the pending requests whose responses are left out, too."""
     in_pieces: tuple[int, bool] = (0, False)
     """The number of the request that arrives in pieces, and whether it is kept."""
-    verdicts: dict[_Kind, bool] = attrs.field(factory=dict[_Kind, bool])
+    verdicts: dict[_Kind, bool] = attrs.field(factory=dict)
 
 
 class EntrySelection:

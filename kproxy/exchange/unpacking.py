@@ -48,7 +48,7 @@ class Unpacking:
 
     spare_bytes: int = attrs.field(factory=lambda: SPARE_BYTES)
     spare_records: int = attrs.field(factory=lambda: SPARE_RECORDS)
-    left_out: dict[str, None] = attrs.field(factory=dict[str, None], init=False)
+    left_out: dict[str, None] = attrs.field(factory=dict, init=False)
     """The names of exchanges with records that were not read for want of it."""
 
     @classmethod

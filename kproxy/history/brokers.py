@@ -95,7 +95,7 @@ class BrokerStalls:
 class Brokers:
     """The brokers of a recording."""
 
-    _brokers: dict[int, BrokerStalls] = attrs.field(factory=dict[int, BrokerStalls], init=False)
+    _brokers: dict[int, BrokerStalls] = attrs.field(factory=dict, init=False)
     """By node id."""
 
     def take(self, ref: Ref, is_throttled: bool) -> None:

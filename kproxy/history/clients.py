@@ -114,7 +114,7 @@ class Clients:
     writing: dict[Client, Writing] = attrs.Factory(dict)
     brief: dict[Client, Brief] = attrs.Factory(dict)
     """Here names have no numbers."""
-    _lines: dict[int, _Line] = attrs.field(factory=dict[int, _Line], init=False)
+    _lines: dict[int, _Line] = attrs.field(factory=dict, init=False)
 
     def take(self, ref: Ref) -> bool:
         """Take the next exchange, before its rows; return whether it waited for a quota."""

@@ -91,14 +91,12 @@ class Connections:
     """Connections on which something was asked."""
     latest_ns: int = 0
     """The latest arrival of a request."""
-    _by_number: OrderedDict[int, ClientConnection] = attrs.field(
-        factory=OrderedDict[int, ClientConnection], init=False
-    )
-    _unused: OrderedDict[int, None] = attrs.field(factory=OrderedDict[int, None], init=False)
+    _by_number: OrderedDict[int, ClientConnection] = attrs.field(factory=OrderedDict, init=False)
+    _unused: OrderedDict[int, None] = attrs.field(factory=OrderedDict, init=False)
     """Those on which nothing was asked."""
-    _ended: OrderedDict[int, None] = attrs.field(factory=OrderedDict[int, None], init=False)
+    _ended: OrderedDict[int, None] = attrs.field(factory=OrderedDict, init=False)
     """Those that are over, in order."""
-    _versions: dict[Versions, Versions] = attrs.field(factory=dict[Versions, Versions], init=False)
+    _versions: dict[Versions, Versions] = attrs.field(factory=dict, init=False)
     """Each once: those of all brokers are the same."""
 
     def __iter__(self) -> Iterator[ClientConnection]:

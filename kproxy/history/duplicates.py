@@ -124,28 +124,22 @@ class Duplicates:
     refused: list[RefusedWrite] = attrs.Factory(list)
     """Those with errors that last, of which a client need not send them again."""
     compared: int = 0
-    _unwritten: dict[TopicPartition, list[RefusedWrite]] = attrs.field(
-        factory=dict[TopicPartition, list[RefusedWrite]], init=False
-    )
+    _unwritten: dict[TopicPartition, list[RefusedWrite]] = attrs.field(factory=dict, init=False)
     """The refused of which records are missing, since the last gap."""
-    _kept: dict[_Key, list[tuple[Unlearned, int]]] = attrs.field(
-        factory=dict[_Key, list[tuple[Unlearned, int]]], init=False
-    )
+    _kept: dict[_Key, list[tuple[Unlearned, int]]] = attrs.field(factory=dict, init=False)
     """Record → the Produces that had it, and its place in their batches."""
-    _places: set[TopicPartition] = attrs.field(factory=set[TopicPartition], init=False)
+    _places: set[TopicPartition] = attrs.field(factory=set, init=False)
     _last: deque[Exchange] = attrs.field(
         factory=functools.partial(deque[Exchange], maxlen=_LAST_MAX), init=False
     )
     """The last Produces, for those that are answered behind their retries."""
     _copied: OrderedDict[tuple[int, int | None], Exchange] = attrs.field(
-        factory=OrderedDict[tuple[int, int | None], Exchange], init=False
+        factory=OrderedDict, init=False
     )
     """Connection and correlation id → the first to be answered of a request and its copy."""
-    _written: dict[TopicPartition, list[Unlearned]] = attrs.field(
-        factory=dict[TopicPartition, list[Unlearned]], init=False
-    )
+    _written: dict[TopicPartition, list[Unlearned]] = attrs.field(factory=dict, init=False)
     """The first that were written again, …"""
-    _until: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
+    _until: dict[TopicPartition, int] = attrs.field(factory=dict, init=False)
     """… and the last offset of these writes."""
 
     @property

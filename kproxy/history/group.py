@@ -23,15 +23,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.history.kept import Kept
-from kproxy.history.members import (
-    Generation,
-    Given,
-    Happening,
-    Join,
-    Load,
-    Member,
-    Quiet,
-)
+from kproxy.history.members import Generation, Given, Happening, Join, Load, Member, Quiet
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Assigned, Beat, Commit, CommitRequested, Joined, Left
 from kproxy.history.standstills import (
@@ -95,12 +87,12 @@ class Group:
     """Member id → what its last commit covered, soon before its client ended the connection."""
     shared: dict[str, tuple[Member, Ref, int]] = attrs.Factory(dict)
     """group.instance.id → who had it when another client was refused first, and how often."""
-    _covered: dict[str, list[Covered]] = attrs.field(factory=dict[str, list[Covered]], init=False)
+    _covered: dict[str, list[Covered]] = attrs.field(factory=dict, init=False)
     """Member id → what its latest OffsetCommit newly covers, by partition; nothing if a Fetch that
     its client sent afterwards was answered."""
-    _on: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
+    _on: dict[int, str] = attrs.field(factory=dict, init=False)
     """Connection → the member that used it last."""
-    _leaving: dict[int, Happening] = attrs.field(factory=dict[int, Happening], init=False)
+    _leaving: dict[int, Happening] = attrs.field(factory=dict, init=False)
     """Connection → the last that left on it."""
     _latest: Ref | None = attrs.field(default=None, init=False)
     """The latest exchange with commits: each of its rows is about one."""

@@ -62,19 +62,15 @@ class Groups:
     coordinators: dict[tuple[bool, str], Extents[int]] = attrs.Factory(dict)
     """True and a group, or False and a transactional id → the broker that is its coordinator."""
     dropped: int = 0
-    _by_name: dict[str, Group] = attrs.field(factory=dict[str, Group], init=False)
-    _on: dict[int, set[str]] = attrs.field(factory=dict[int, set[str]], init=False)
+    _by_name: dict[str, Group] = attrs.field(factory=dict, init=False)
+    _on: dict[int, set[str]] = attrs.field(factory=dict, init=False)
     """Connection → the groups of its requests."""
-    _readers: dict[Client, dict[tuple[str, str], Member]] = attrs.field(
-        factory=dict[Client, dict[tuple[str, str], Member]], init=False
-    )
+    _readers: dict[Client, dict[tuple[str, str], Member]] = attrs.field(factory=dict, init=False)
     """Client → its members, by group and id."""
-    _waiting: dict[int, set[Client]] = attrs.field(factory=dict[int, set[Client]], init=False)
+    _waiting: dict[int, set[Client]] = attrs.field(factory=dict, init=False)
     """Connection → the clients that wait on it for the response to a Fetch that a rule keeps."""
-    _of_client: dict[Client, set[str]] = attrs.field(factory=dict[Client, set[str]], init=False)
-    _owners: dict[tuple[str, TopicPartition], Owner] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], Owner], init=False
-    )
+    _of_client: dict[Client, set[str]] = attrs.field(factory=dict, init=False)
+    _owners: dict[tuple[str, TopicPartition], Owner] = attrs.field(factory=dict, init=False)
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._by_name.values())

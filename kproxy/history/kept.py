@@ -79,7 +79,7 @@ class Extents(Generic[Value]):
 
     kept_max: int = 100
     dropped: int = 0
-    _kept: list[Extent[Value]] = attrs.field(factory=list[Extent[Value]], init=False)
+    _kept: list[Extent[Value]] = attrs.field(factory=list, init=False)
     _is_closed: bool = attrs.field(default=True, init=False)
     _closed_ns: int = attrs.field(default=0, init=False)
 
@@ -143,7 +143,7 @@ class Moment(NamedTuple):
 class LagSamples:
     """The moments of one reader of a log."""
 
-    _kept: list[Moment] = attrs.field(factory=list[Moment], init=False)
+    _kept: list[Moment] = attrs.field(factory=list, init=False)
     latest: Moment | None = attrs.field(default=None, init=False)
     _every: int = attrs.field(default=1, init=False)
     _seen: int = attrs.field(default=0, init=False)

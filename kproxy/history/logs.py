@@ -289,7 +289,7 @@ class CommittedOffset:
     commit: Commit
     """The last one that counts."""
     times: int = 0
-    moved: list[tuple[Commit, Commit]] = attrs.field(factory=list[tuple[Commit, Commit]])
+    moved: list[tuple[Commit, Commit]] = attrs.field(factory=list)
     """Commits and what set them back; or ahead, where not a member did, but members commit."""
     is_read_again: bool = False
     """True if who set it back asked for records of before, too."""
@@ -337,9 +337,7 @@ class Logs:
     dropped: int = 0
     """Rows of topics, partitions and groups beyond the limits."""
     _uses: int = attrs.field(default=0, init=False)
-    _moved: dict[TopicPartition, list[CommittedOffset]] = attrs.field(
-        factory=dict[TopicPartition, list[CommittedOffset]], init=False
-    )
+    _moved: dict[TopicPartition, list[CommittedOffset]] = attrs.field(factory=dict, init=False)
     """What groups have committed, where something has moved it."""
 
     def gap(self, time_ns: int) -> None:

@@ -78,7 +78,7 @@ class ProducerStates:
     bounded number: those of `ReportPart.numbered` are all, and merge in any order."""
 
     _of: OrderedDict[tuple[TopicPartition, int], ProducerState] = attrs.field(
-        factory=OrderedDict[tuple[TopicPartition, int], ProducerState], init=False
+        factory=OrderedDict, init=False
     )
 
     def of(self, where: TopicPartition, producer_id: int) -> ProducerState:

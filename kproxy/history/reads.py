@@ -202,12 +202,10 @@ class Reads:
     dropped: int = 0
     """Fetches of groups and partitions beyond the limit."""
     _positions: dict[int, dict[TopicPartition, tuple[int, Ref]]] = attrs.field(
-        factory=dict[int, dict[TopicPartition, tuple[int, Ref]]], init=False
+        factory=dict, init=False
     )
     """Connection → partition → the offset that its Fetch requests named last, and when."""
-    _listed: dict[tuple[Client, TopicPartition], Listed] = attrs.field(
-        factory=dict[tuple[Client, TopicPartition], Listed], init=False
-    )
+    _listed: dict[tuple[Client, TopicPartition], Listed] = attrs.field(factory=dict, init=False)
     """The latest offsets that clients asked for."""
 
     def position(self, connection: int, where: TopicPartition) -> tuple[int, Ref] | None:

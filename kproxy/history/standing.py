@@ -116,10 +116,8 @@ class Standing:
     """Where readers of committed records stand still, or stood."""
 
     ended: Kept[Stand] = attrs.Factory(lambda: Kept[Stand](_KEPT_EACH_END))
-    _now: dict[TopicPartition, Stand] = attrs.field(factory=dict[TopicPartition, Stand], init=False)
-    _on: dict[int, dict[TopicPartition, None]] = attrs.field(
-        factory=dict[int, dict[TopicPartition, None]], init=False
-    )
+    _now: dict[TopicPartition, Stand] = attrs.field(factory=dict, init=False)
+    _on: dict[int, dict[TopicPartition, None]] = attrs.field(factory=dict, init=False)
     """Connection → where its readers stood."""
 
     def __iter__(self) -> Iterator[Stand]:

@@ -196,7 +196,7 @@ class TransactionalId:
     grants: deque[Grant] = attrs.Factory(lambda: deque(maxlen=_GRANTS_MAX))
     producers: int = 0
     open: Transaction | None = None
-    ends: Counter[str] = attrs.Factory(Counter[str])
+    ends: Counter[str] = attrs.Factory(Counter)
     committed: Kept[Transaction] = attrs.field(init=False)
     events: Kept[Event] = attrs.field(init=False)
     """What else happened, with the other transactions."""
@@ -211,7 +211,7 @@ class TransactionalId:
     """The first InitProducerId behind the latest grant that was told to come again."""
     requests: deque[tuple[Ref, Row]] = attrs.Factory(lambda: deque(maxlen=_REQUESTS_MAX))
     """The latest that were answered."""
-    _taken: deque[Transaction] = attrs.field(factory=deque[Transaction], init=False)
+    _taken: deque[Transaction] = attrs.field(factory=deque, init=False)
     """The latest that an InitProducerId ended: an EndTxn of them may be read later."""
     _longest: Transaction | None = attrs.field(default=None, init=False)
     _sees_begins: bool = attrs.field(default=False, init=False)
@@ -389,12 +389,12 @@ class Transactions:
     ids_max: int = _IDS_MAX
     about: str = ""
     """The only transactional id that is followed; "" for all."""
-    ids: OrderedDict[str, TransactionalId] = attrs.Factory(OrderedDict[str, TransactionalId])
+    ids: OrderedDict[str, TransactionalId] = attrs.Factory(OrderedDict)
     """Transactional ids, those that were used last at the end."""
     dropped: int = 0
     batches: ProducerStates = attrs.Factory(ProducerStates)
     _starts: OrderedDict[tuple[TopicPartition, int], Transaction] = attrs.field(
-        factory=OrderedDict[tuple[TopicPartition, int], Transaction], init=False
+        factory=OrderedDict, init=False
     )
     """A partition and the first offset that a transaction wrote there → the transaction."""
 

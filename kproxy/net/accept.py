@@ -24,16 +24,9 @@ from collections.abc import Callable, Sequence
 import attrs
 import trio
 
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.listeners import (
-    NO_ROOM,
-    Interface,
-    ListenError,
-    Listening,
-    listen_again,
-    refuse,
-)
+from kproxy.net.listeners import NO_ROOM, Interface, ListenError, Listening, listen_again, refuse
 
 CONNECTIONS_MAX = 10_000
 _ACCEPT_AGAIN_SECONDS = 0.1
@@ -57,7 +50,7 @@ class Acceptor:
         interface: Interface,
         connect: Callable[[trio.SocketStream, int | None], None],
         connections_open: Callable[[], int],
-        log: Callable[[str], None],
+        log: Logger,
         connections_max: int,
         descriptors: Descriptors,
     ) -> None:
@@ -132,7 +125,7 @@ class Acceptor:
             elif port:
                 node = f"node {node_id}"
                 text = f"port {port} is not free for {node}, it gets another (--node-port)"
-                self._log(warning(text))
+                self._log(text, "warning")
                 return self.listen(node_id, 0)
             return str(error)
         places = self.listening.add(listeners)
@@ -213,7 +206,7 @@ class Acceptor:
     def _log_once(self, problem: str, text: str) -> None:
         if problem not in self._logged:
             self._logged.add(problem)
-            self._log(warning(text))
+            self._log(text, "warning")
 
 
 def _close(node: _NodeListener) -> None:

@@ -38,7 +38,7 @@ class BrowserAccess:
     on_next: Callable[[str], None] = lambda path: None
     """Takes the path for the next browser, once one has come."""
     _code: str = attrs.field(factory=_new_code, init=False)
-    _used: set[str] = attrs.field(factory=set[str], init=False)
+    _used: set[str] = attrs.field(factory=set, init=False)
     _secret: str = attrs.field(factory=lambda: secrets.token_urlsafe(32), init=False)
 
     @property

@@ -40,6 +40,7 @@ import h11
 import trio
 
 from kproxy.defects import defect
+from kproxy.levels import Logger
 from kproxy.net import browser_access
 from kproxy.net.browser_access import BrowserAccess
 
@@ -91,9 +92,9 @@ class ControlCall:
 
     words: Sequence[str] = ()
     """The parts of the path that stand for {…} in its template."""
-    body: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    body: Mapping[str, Any] = attrs.field(factory=dict)
     """The JSON object in the request's body; empty if there is none."""
-    query: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    query: Mapping[str, str] = attrs.field(factory=dict)
     """The parameters behind the `?`."""
     target: str = ""
     """The path and its parameters, as they were sent."""
@@ -133,7 +134,7 @@ class ControlServer:
     """The name or address that the server was told to listen on."""
     token: str | None
     """The token that a request must carry; None: none, but no web page may send requests."""
-    log: Callable[[str], None]
+    log: Logger
     browser: BrowserAccess | None = None
     """The access of browsers; None: a token alone lets in, if there is one."""
     connections_max: int = CONNECTIONS_MAX

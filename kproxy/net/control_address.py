@@ -13,13 +13,14 @@ token; --health serves nothing that needs one. HTTP is imported only where there
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from kproxy.levels import Logger
 from kproxy.net import listeners
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.operated import Operated
@@ -95,9 +96,7 @@ async def resolve_control(control: Address, token: str | None) -> listeners.Inte
     return interface
 
 
-def control_servers(
-    at: OperatorAddresses, operated: Operated, log: Callable[[str], None]
-) -> list[Task]:
+def control_servers(at: OperatorAddresses, operated: Operated, log: Logger) -> list[Task]:
     """Return the tasks that serve the addresses."""
     if not at.listening:
         return []
@@ -115,9 +114,7 @@ def control_servers(
     return tasks
 
 
-def _control_server(
-    at: ControlAddress, health: Routes, operated: Operated, log: Callable[[str], None]
-) -> Task:
+def _control_server(at: ControlAddress, health: Routes, operated: Operated, log: Logger) -> Task:
     # Imported only with --control: that takes 20 ms and 5 MiB.
     from kproxy.net.browser_access import BrowserAccess
     from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer

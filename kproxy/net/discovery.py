@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net.dial import Ourselves, Unreachable, dial
 from kproxy.net.handshake import Secure, plaintext
 from kproxy.net.listeners import Listening
@@ -33,7 +33,7 @@ _METADATA, _VERSION = 3, 1
 async def discover(
     bootstrap: Sequence[Address],
     discovered: Callable[[list[BrokerAddress]], None],
-    log: Callable[[str], None],
+    log: Logger,
     ours: Listening,
     secure: Secure = plaintext,
 ) -> None:
@@ -50,11 +50,11 @@ async def discover(
         if not isinstance(found, Unreachable):
             break
         if found.final:
-            log(warning(f"kproxy's login to ask for the brokers failed: {found.reason}"))
+            log(f"kproxy's login to ask for the brokers failed: {found.reason}", "warning")
             discovered([])
             return
         if not logged:
-            log(warning(f"no broker yet: {found.reason}; kproxy keeps trying"))
+            log(f"no broker yet: {found.reason}; kproxy keeps trying", "warning")
             logged = True
         await trio.sleep(_RETRY_SECONDS)
     if logged:

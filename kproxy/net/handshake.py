@@ -26,7 +26,7 @@ import math
 import selectors
 import socket
 import ssl
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -34,12 +34,22 @@ import attrs
 import trio
 
 from kproxy.defects import defect
-from kproxy.net.failures import Failures
 from kproxy.net.tls.peer import distinguished_name, peer_name
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport, close_heard
 from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.machine import TlsSession
+
+
+@attrs.frozen(eq=False)
+class Failures:
+    """The failures of one run."""
+
+    tls: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+    """Failures of TLS, by the peer ("client", "broker") and the kind."""
+    logins: Counter[str] = attrs.field(factory=Counter)
+    """kproxy's own logins that failed, by kind; all of `authenticate.KINDS` where it logs in."""
+
 
 HANDSHAKE_SECONDS = 10.0
 _TURN_SECONDS = 0.001

@@ -34,17 +34,10 @@ import attrs
 import trio
 
 from kproxy.defects import defect
-from kproxy.net.failures import Failures
-from kproxy.net.handshake import Secure, Secured
+from kproxy.net.handshake import Failures, Secure, Secured
 from kproxy.net.tls.credentials import MSK_IAM, OAUTHBEARER, Credentials, without_login
 from kproxy.net.transport import Transport
-from kproxy.proxy.authenticate import (
-    KINDS,
-    Account,
-    LoginFailed,
-    LoginSession,
-    authenticate,
-)
+from kproxy.proxy.authenticate import KINDS, Account, LoginFailed, LoginSession, authenticate
 from kproxy.wire.protocol import ProtocolError, codec
 
 LOGIN_SECONDS = 10.0

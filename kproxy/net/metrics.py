@@ -43,88 +43,34 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DISK_SECONDS = 1.0
 """The time for which a disk is asked; then nothing is said of it."""
 
-_Row = tuple[str, type[CounterMetricFamily] | type[GaugeMetricFamily], str, str]
-"""A metric: its name, its kind, its attribute of `Operated`, its help."""
-
 _COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
-
-_PASSING: list[_Row] = [
-    ("kproxy_connections_open", _GAUGE, "pump.connections_open", "Clients that are connected."),
-    (
-        "kproxy_connections_max",
-        _GAUGE,
-        "pump.acceptor.connections_max",
-        "The most clients at once (--connections-max, or what ulimit -n allows).",
-    ),
-    (
-        "kproxy_connections_accepted",
-        _COUNTER,
-        "pump.connections_accepted",
-        "Connections of clients that were taken on.",
-    ),
-    (
-        "kproxy_connections_refused",
-        _COUNTER,
-        "pump.acceptor.connections_refused",
-        "Connections of clients that were closed at once, because there were too many.",
-    ),
-]
-
-_RECORDING: list[_Row] = [
-    (
-        "kproxy_frames_recorded",
-        _COUNTER,
-        "recorder.frames_recorded",
-        "Frames, and pieces of large ones, that are in the recording.",
-    ),
-    (
-        "kproxy_frames_lost",
-        _COUNTER,
-        "recorder.frames_lost",
-        "Frames, and pieces of large ones, that passed and could not be recorded.",
-    ),
-    (
-        "kproxy_frames_lost_bytes",
-        _COUNTER,
-        "recorder.frame_bytes_lost",
-        "Size of the frames that could not be recorded.",
-    ),
-    (
-        "kproxy_recording_bytes",
-        _COUNTER,
-        "recording.bytes_written",
-        "Written to the files of the recording.",
-    ),
-    (
-        "kproxy_backlog_bytes",
-        _GAUGE,
-        "recorder.backlog_bytes",
-        "Memory that holds what the disk has not taken yet.",
-    ),
-    (
-        "kproxy_backlog_max_bytes",
-        _GAUGE,
-        "recorder.backlog_bytes_max",
-        "What is over it is lost (--backlog-bytes-max).",
-    ),
-]
-"""The metrics that need a recording."""
-
-_RETENTION: list[_Row] = [
-    (
-        "kproxy_files_removed",
-        _COUNTER,
-        "retention.files_removed",
-        "Files of recordings that were removed (--keep, --keep-free).",
-    ),
-    (
-        "kproxy_files_removed_bytes",
-        _COUNTER,
-        "retention.bytes_removed",
-        "Size of the files that were removed.",
-    ),
-]
-"""The metrics of what removes files, if something does."""
+_ROWS: list[tuple[str, type[CounterMetricFamily | GaugeMetricFamily], str, str, str]] = [
+    ("pump", _GAUGE, "kproxy_connections_open", "pump.connections_open",
+     "Clients that are connected."),
+    ("pump", _GAUGE, "kproxy_connections_max", "pump.acceptor.connections_max",
+     "The most clients at once (--connections-max, or what ulimit -n allows)."),
+    ("pump", _COUNTER, "kproxy_connections_accepted", "pump.connections_accepted",
+     "Connections of clients that were taken on."),
+    ("pump", _COUNTER, "kproxy_connections_refused", "pump.acceptor.connections_refused",
+     "Connections of clients that were closed at once, because there were too many."),
+    ("recording", _COUNTER, "kproxy_frames_recorded", "recorder.frames_recorded",
+     "Frames, and pieces of large ones, that are in the recording."),
+    ("recording", _COUNTER, "kproxy_frames_lost", "recorder.frames_lost",
+     "Frames, and pieces of large ones, that passed and could not be recorded."),
+    ("recording", _COUNTER, "kproxy_frames_lost_bytes", "recorder.frame_bytes_lost",
+     "Size of the frames that could not be recorded."),
+    ("recording", _COUNTER, "kproxy_recording_bytes", "recording.bytes_written",
+     "Written to the files of the recording."),
+    ("recording", _GAUGE, "kproxy_backlog_bytes", "recorder.backlog_bytes",
+     "Memory that holds what the disk has not taken yet."),
+    ("recording", _GAUGE, "kproxy_backlog_max_bytes", "recorder.backlog_bytes_max",
+     "What is over it is lost (--backlog-bytes-max)."),
+    ("retention", _COUNTER, "kproxy_files_removed", "retention.files_removed",
+     "Files of recordings that were removed (--keep, --keep-free)."),
+    ("retention", _COUNTER, "kproxy_files_removed_bytes", "retention.bytes_removed",
+     "Size of the files that were removed."),
+]  # fmt: skip
+"""Metrics: what of `Operated` there must be for them, kind, name, attribute of `Operated`, help."""
 
 
 class _Collector:
@@ -140,9 +86,9 @@ class _Collector:
         operated = self._operated
         yield InfoMetricFamily("kproxy_build", "This program.", {"version": __version__})
         recording = operated.recording
-        rows = [*_PASSING, *(_RECORDING if recording else ())]
-        for name, kind, attribute, text in [*rows, *(_RETENTION if operated.retention else ())]:
-            yield kind(name, text, value=attrgetter(attribute)(operated))
+        for needed, kind, name, attribute, text in _ROWS:
+            if getattr(operated, needed) is not None:
+                yield kind(name, text, value=attrgetter(attribute)(operated))
         if recording:
             text = "The file that is being written."
             path = _label(os.fsdecode(recording.paths[-1]))
@@ -152,44 +98,38 @@ class _Collector:
             yield GaugeMetricFamily("kproxy_disk_free_bytes", text, value=self.disk.free)
             text = "Size of the disk of the recording."
             yield GaugeMetricFamily("kproxy_disk_size_bytes", text, value=self.disk.total)
-        up = GaugeMetricFamily(
-            "kproxy_broker_up",
-            "Whether the last attempt to connect to the broker succeeded.",
-            labels=["node_id"],
-        )
-        for node_id, reachable in operated.machine.reachable.items():
-            up.add_metric(["bootstrap" if node_id is None else str(node_id)], reachable)
-        yield up
+        text = "Whether the last attempt to connect to the broker succeeded."
+        up = operated.machine.reachable.items()
+        nodes = ((("bootstrap" if each is None else str(each),), is_up) for each, is_up in up)
+        yield _labelled("kproxy_broker_up", text, ("node_id",), nodes, _GAUGE)
         yield from _ends(operated)
         yield from _traffic(operated.traffic)
         yield from _faults(operated.rules)
 
 
 def _ends(operated: Operated) -> Iterator[Metric]:
-    yield _counter(
+    traffic, failures = operated.traffic, operated.failures
+    yield _labelled(
         "kproxy_connections_closed",
         "Connections of clients that ended: how, and at which side.",
         ("how", "side"),
-        operated.traffic.ends.items(),
+        traffic.ends.items(),
     )
-    yield _counter(
+    yield _labelled(
         "kproxy_tls_failures",
         "Handshakes, and connections later, at which TLS failed with this peer.",
         ("peer", "reason"),
-        operated.failures.tls.items(),
+        failures.tls.items(),
     )
-    yield _counter(
+    yield _labelled(
         "kproxy_login_failures",
         "Logins that failed, of clients or of kproxy itself.",
         ("origin", "reason"),
-        (
+        [
             ((origin, reason), count)
-            for origin, found in (
-                ("client", operated.traffic.login_failures),
-                ("kproxy", operated.failures.logins),
-            )
+            for origin, found in (("client", traffic.login_failures), ("kproxy", failures.logins))
             for reason, count in found.items()
-        ),
+        ],
     )
 
 
@@ -222,7 +162,7 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
     apis = traffic.apis.items()
     for name, attribute, text in _PER_API:
         values = [((api,), getattr(found, attribute)) for api, found in apis]
-        yield _counter(name, text, ("api",), values)
+        yield _labelled(name, text, ("api",), values)
     for name, attribute, text in _LATENCIES:
         taken = HistogramMetricFamily(name, text, labels=["api"])
         for api, found in apis:
@@ -230,7 +170,7 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
             if any(latencies.buckets):
                 taken.add_metric([api], _buckets(latencies), latencies.sum_ns / 1e9)
         yield taken
-    yield _counter(
+    yield _labelled(
         "kproxy_errors",
         "Responses with this error: of the broker, or made by a fault rule.",
         ("api", "error", "origin"),
@@ -238,13 +178,11 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
     )
 
 
-def _counter(
-    name: str,
-    text: str,
-    labels: Iterable[str],
-    values: Iterable[tuple[Sequence[str], float]],
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=[*labels])
+def _labelled(
+    name: str, text: str, labels: Iterable[str], values: Iterable[tuple[Sequence[str], float]],
+    kind: type[CounterMetricFamily | GaugeMetricFamily] = _COUNTER,
+) -> Metric:  # fmt: skip
+    family = kind(name, text, labels=[*labels])
     for key, value in values:
         family.add_metric(key, value)
     return family
@@ -257,15 +195,11 @@ def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
 
 
 def _faults(rules: Rules) -> Iterator[Metric]:
-    matched = CounterMetricFamily(
-        "kproxy_faults_matched", "What a fault rule matched.", labels=["rule"]
-    )
-    fired = CounterMetricFamily("kproxy_faults_fired", "How often it acted.", labels=["rule"])
-    for rule in rules.rules:
-        matched.add_metric([_label(rule.name)], rule.matched)
-        fired.add_metric([_label(rule.name)], rule.fired)
-    yield matched
-    yield fired
+    named = [((_label(rule.name),), rule) for rule in rules.rules]
+    matched = [(name, rule.matched) for name, rule in named]
+    yield _labelled("kproxy_faults_matched", "What a fault rule matched.", ("rule",), matched)
+    fired = [(name, rule.fired) for name, rule in named]
+    yield _labelled("kproxy_faults_fired", "How often it acted.", ("rule",), fired)
 
 
 def _label(text: str) -> str:

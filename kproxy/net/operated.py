@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.net.failures import Failures
+from kproxy.net.handshake import Failures
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.traffic import Traffic

@@ -35,6 +35,7 @@ import trio
 from kproxy.defects import defect
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Side, coalesce
+from kproxy.levels import Logger
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.dial import Dialled, Unreachable, dial_again, probe, why
@@ -85,7 +86,7 @@ class Pump:
         interface: Interface,
         recorder: Recorder,
         clock: Callable[[], int],
-        log: Callable[[str], None],
+        log: Logger,
         connections_max: int = CONNECTIONS_MAX,
         descriptors: Descriptors | None = None,
         security: Security = PLAINTEXT,
@@ -600,7 +601,7 @@ class Pump:
         self._recorder.put(action.entries)
 
     def _write_log(self, action: Log) -> None:
-        self._log(action.text)
+        self._log(action.text, action.level)
 
 
 PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {

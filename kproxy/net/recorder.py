@@ -42,7 +42,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, count_frames, each_frame
 from kproxy.exchange.leaving import Leaving
 from kproxy.exchange.words.wording import count
-from kproxy.levels import failure
+from kproxy.levels import Logger
 from kproxy.net.clock import Clock
 
 FLUSH_SECONDS = 0.05
@@ -141,7 +141,7 @@ class Recorder:
     def __init__(
         self,
         sink: Sink | None,
-        log: Callable[[str], None],
+        log: Logger,
         watch: Callable[[Iterable[Frame | Note]], None] | None = None,
         lossless: bool = False,
         backlog_bytes_max: int = BACKLOG_BYTES_MAX,
@@ -361,7 +361,7 @@ class Recorder:
     def _close(self, problem: str) -> None:
         if problem:
             text = f"cannot complete the recording {problem}; kproxy recover does that later"
-            self._log(failure(text))
+            self._log(text, "error")
         self._thread = None
         self._settled.unpark_all()
 
@@ -410,7 +410,7 @@ class Recorder:
         elif reason != self._last_reason:
             self._last_reason = reason
             what = f"{reason}; the proxy goes on and counts what it does not record"
-            self._log(failure(what))
+            self._log(what, "error")
 
     def _goes_on(self) -> None:
         """Tell that what was logged is over, if it is: not often where it comes and goes."""

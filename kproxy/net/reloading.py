@@ -20,9 +20,9 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange.entries import Note
-from kproxy.levels import warning
+from kproxy.levels import Logger
+from kproxy.net.running import notify, notify_reloading
 from kproxy.net.security import Security
-from kproxy.net.service_manager import notify, notify_reloading
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls, TlsError
 from kproxy.proxy.faults import Rule, Rules, rules_note
@@ -47,12 +47,12 @@ class Reloading:
     """None: no file has rules."""
     note: Callable[[Note], None]
     clock: Callable[[], int]
-    log: Callable[[str], None]
+    log: Logger
     read_client: ReadClient | None = None
     """None: there is no file of a client."""
     is_ending: Callable[[], bool] = lambda: False
     """Returns whether the end has begun, which a service manager was told."""
-    probe_anew: Callable[[], None] = lambda: None
+    probe_anew: Callable[[], object] = lambda: None
     """Finds out at once who can be reached with what was loaded."""
     _read: Sequence[Rule] = attrs.field(init=False)
     """The rules that files had last."""
@@ -86,11 +86,11 @@ class Reloading:
                 found = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
             self.log(f"{what} {await use(found)}")
         except trio.TooSlowError:
-            self.log(warning(f"the {what} from before stay in use: to read them takes too long"))
+            self.log(f"the {what} from before stay in use: to read them takes too long", "warning")
         except Exception as error:
             foreseen = hasattr(error, "exit_code") or isinstance(error, (ValueError, TlsError))
             why = f": {error}" if foreseen else f" {defect(error)}"
-            self.log(warning(f"the {what} from before stay in use{why}"))
+            self.log(f"the {what} from before stay in use{why}", "warning")
 
     async def _use_rules(self, read: Sequence[Rule]) -> str:
         what = "have not changed"

@@ -25,7 +25,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange.filter import Filter
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net.recorder import Recorder
 from kproxy.recording.keeping import KeptFile
 from kproxy.recording.retention import Retention
@@ -45,7 +45,7 @@ class Retaining:
     matching: Filter | None
     recorder: Recorder
     clock: Callable[[], int]
-    log: Callable[[str], None]
+    log: Logger
     _making: bool = attrs.field(default=False, init=False)
     """True while excerpts are being made."""
     _problem: str = attrs.field(default="", init=False)
@@ -73,7 +73,7 @@ class Retaining:
         except Exception as error:
             problem = f"cannot remove recordings {defect(error)}"
         if problem and problem != self._problem:
-            self.log(warning(problem))
+            self.log(problem, "warning")
         self._problem = problem
 
     async def _look(self, nursery: trio.Nursery) -> None:
@@ -85,7 +85,7 @@ class Retaining:
         for file in overdue:
             if not file.is_excerpt:
                 what = f"what matches {self.matching} in {file.path}"
-                self.log(warning(f"{what} is lost: no time is left"))
+                self.log(f"{what} is lost: no time is left", "warning")
         await self._remove(overdue)
         rest = [file for file in due if file not in overdue]
         await self._remove(file for file in rest if file.is_excerpt)
@@ -119,7 +119,7 @@ class Retaining:
                     self.log(f"kept what matches {matching} in {path}")
                     await _in_thread(partial(self.retention.add, Path(path)))
                 elif why and file.path.exists():
-                    self.log(warning(f"what matches {matching} in {file.path} is lost: {why}"))
+                    self.log(f"what matches {matching} in {file.path} is lost: {why}", "warning")
                 await self._remove([file])
         self._making = False
 

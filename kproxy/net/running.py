@@ -12,28 +12,31 @@ A second signal ends it at once: the drain is over, and the disk has half a seco
 none of them where no terminal can hang up: it reloads.
 
 Invariants: nothing here waits for a disk without a limit, and only the recorder's thread touches
-one. So signals are handled to the very end, even if the disk hangs.
+one. So signals are handled to the very end, even if the disk hangs. A service manager that started
+kproxy (`Type=notify`) is told of it by sd_notify(3); nothing waits for that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 import attrs
 import trio
 
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.descriptors import Descriptors, raise_limit
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.schema_process import SchemaProcess
-from kproxy.net.service_manager import notify, watchdog
 
 DRAIN_SECONDS = 5.0
 """The default time for which a stop waits for responses that are due."""
@@ -55,7 +58,7 @@ class Running:
     pump: Pump
     recorder: Recorder
     bootstrap: Sequence[socket.socket]
-    log: Callable[[str], None]
+    log: Logger
     signals: AsyncIterator[int] | None
     """The signals that end it: `ending_signals`."""
     stop: trio.Event | None = None
@@ -70,7 +73,7 @@ class Running:
     """Loads files again at SIGHUP, which ends a run only where there is a terminal to hang up."""
 
 
-def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
+def open_files(connections_max: int, log: Logger) -> Descriptors:
     """Raise the limit of open files for this many connections, or log how many are possible.
 
     Raises:
@@ -81,7 +84,7 @@ def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
     # If the default is out of reach, only runs with very many clients need to know.
     if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):
         files = f"ulimit -n {descriptors.files_max}"
-        log(warning(f"{files} allows {possible} connections at most, raise it"))
+        log(f"{files} allows {possible} connections at most, raise it", "warning")
     return descriptors
 
 
@@ -189,3 +192,32 @@ def _has_terminal() -> bool:
 def _allow(completing: trio.CancelScope, seconds: float) -> None:
     """Set the deadline to this many seconds from now, unless it is earlier already."""
     completing.deadline = min(completing.deadline, trio.current_time() + seconds)
+
+
+def notify(state: str) -> None:
+    """Tell the manager, if there is one."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if path[:1] in ("/", "@"):  # @: an abstract socket, which is in no folder
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.setblocking(False)
+            to.sendto(state.encode(), f"\0{path[1:]}" if path[0] == "@" else path)
+
+
+def notify_reloading() -> None:
+    """Tell the manager that a reload begins; READY=1 ends it."""
+    notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+
+def watchdog() -> Callable[[], Awaitable[None]] | None:
+    """Return what tells the manager that the event loop turns, as often as it wants to know; None
+    if it does not."""
+    interval, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if re.fullmatch("[1-9][0-9]{0,17}", interval) and pid in ("", str(os.getpid())):
+        return partial(_tell_turns, int(interval) / 2e6)
+    return None
+
+
+async def _tell_turns(seconds: float) -> None:
+    while True:
+        notify("WATCHDOG=1")
+        await trio.sleep(seconds)

@@ -25,7 +25,7 @@ from typing import Any
 import attrs
 import trio
 
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net.recorder import Recorder
 from kproxy.net.registry.process import settings
 from kproxy.net.registry.source import Access
@@ -55,7 +55,7 @@ class SchemaProcess:
     recorder: Recorder
     found: Callable[[dict[str, Any]], None]
     """Takes each schema that was found, for the recording."""
-    log: Callable[[str], None]
+    log: Logger
     _input: trio.abc.SendStream | None = attrs.field(default=None, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     _finishing: trio.CancelScope = attrs.field(
@@ -68,7 +68,7 @@ class SchemaProcess:
         try:
             await self._run()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self.log(warning(f"schemas are not collected: {error}"))
+            self.log(f"schemas are not collected: {error}", "warning")
         finally:
             self._ended.set()
 
@@ -95,7 +95,7 @@ class SchemaProcess:
                         self._take(line)
             if await process.wait():
                 what = "schemas are not collected any more: the process that does it has failed"
-                self.log(warning(what))
+                self.log(what, "warning")
         finally:
             process.kill()
             with trio.CancelScope(shield=True):
@@ -117,7 +117,7 @@ class SchemaProcess:
             await self._ended.wait()
         if self._finishing.cancelled_caught:
             what = "not all schemas could be had in time; kproxy recover --schemas adds them"
-            self.log(warning(what))
+            self.log(what, "warning")
         return self._finishing.deadline > -math.inf
 
     def give_up(self) -> None:

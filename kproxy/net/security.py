@@ -16,9 +16,8 @@ from functools import partial
 import attrs
 import trio
 
-from kproxy.levels import warning
-from kproxy.net.failures import Failures
-from kproxy.net.handshake import Handshakes, Secure, plaintext
+from kproxy.levels import Logger
+from kproxy.net.handshake import Failures, Handshakes, Secure, plaintext
 from kproxy.net.logins import Logins
 from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
 from kproxy.net.tls.credentials import Credentials
@@ -72,7 +71,7 @@ def security(
     broker: BrokerTls | None,
     client: ListenTls | None,
     names: Sequence[str],
-    log: Callable[[str], None],
+    log: Logger,
     credentials: Credentials | None = None,
     authenticate: bool = False,
 ) -> Security:
@@ -92,10 +91,10 @@ def security(
         to_broker = handshakes.with_brokers(source.context, broker.server_name)
         if not broker.verified:
             what = "certificates of brokers are not verified: whoever is there is taken for one"
-            log(warning(what))
+            log(what, "warning")
         elif not broker.names_verified:
             what = "any certificate that is trusted is taken"
-            log(warning(f"host names of brokers are not verified: {what}"))
+            log(f"host names of brokers are not verified: {what}", "warning")
     if client:
         source = listen_contexts(client, _listener_names(names), log)
         sources.append(source)
@@ -105,7 +104,7 @@ def security(
         tasks.append(handshakes.run)
     if credentials and credentials.mechanism not in SCRAM and not (broker and broker.verified):
         what = f"{credentials.mechanism} shows a password or a token to whoever is there"
-        log(warning(f"brokers to log in at are not verified, and {what}: use --broker-tls"))
+        log(f"brokers to log in at are not verified, and {what}: use --broker-tls", "warning")
     logins = Logins(credentials, failures) if credentials else None
     query = logins.secured(to_broker) if logins else to_broker
     if logins and authenticate:

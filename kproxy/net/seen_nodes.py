@@ -27,7 +27,7 @@ from typing import Any
 import attrs
 import trio
 
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.proxy.actions import Address
 from kproxy.recording.files import make_folder, reason, replacing
 
@@ -57,7 +57,7 @@ class SeenNodes:
 
     folder: Path
     bootstrap: Sequence[Address]
-    log: Callable[[str], None]
+    log: Logger
     clock: Callable[[], float] = time.time
     _seen: dict[int, Named] = attrs.field(factory=dict, init=False)
     """The brokers that are kept, by node id."""
@@ -77,7 +77,7 @@ class SeenNodes:
             pass
         except (OSError, _NotUsable) as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
-            self.log(warning(f"{self.path} {why}: the brokers in it are not known, {_LATER}"))
+            self.log(f"{self.path} {why}: the brokers in it are not known, {_LATER}", "warning")
         return {node_id: address for node_id, (address, _) in self._seen.items()}
 
     def save(self, named: Mapping[int, Named]) -> None:
@@ -100,7 +100,7 @@ class SeenNodes:
                 self._failed = True
                 what = "the brokers of the cluster cannot be kept"
                 why = f"{what} in {self.path}: {reason(error)}"
-                self.log(warning(f"{why}; after a restart {_LATER}"))
+                self.log(f"{why}; after a restart {_LATER}", "warning")
 
     async def keep(self, named: Callable[[], dict[int, Named]]) -> None:
         """Save the brokers that are named whenever others are, until cancelled."""
@@ -116,7 +116,7 @@ class SeenNodes:
                 await trio.to_thread.run_sync(self.save, found, abandon_on_cancel=True)
 
 
-UNKNOWN = warning(f"the cluster does not name its brokers before a login: {_LATER}")
+UNKNOWN = f"the cluster does not name its brokers before a login: {_LATER}"
 """The line for a start at which no broker is known."""
 
 

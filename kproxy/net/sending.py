@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from kproxy import __version__
+from kproxy.levels import Logger
 from kproxy.net.clock import Clock
 from kproxy.net.descriptors import raise_limit
 from kproxy.net.dial import Unreachable, dial, why
@@ -247,7 +248,7 @@ async def send(
     options: SendOptions,
     plan: SendPlan,
     read: Callable[[], Iterable[SendItem | None]],
-    log: Callable[[str], None],
+    log: Logger,
     look: Callable[[Sent], None],
     inputs: Iterable[Input] | None = None,
 ) -> Sent:
@@ -326,9 +327,7 @@ async def _look(look: Callable[[Sent], None], sent: Sent) -> None:
             look(sent)
 
 
-async def _begin(
-    carrier: _Carrier, options: SendOptions, plan: SendPlan, log: Callable[[str], None]
-) -> None:
+async def _begin(carrier: _Carrier, options: SendOptions, plan: SendPlan, log: Logger) -> None:
     """Look at the cluster before anything is sent.
 
     Raises: NotSent, ClusterGone.
@@ -408,7 +407,7 @@ async def _create(carrier: _Carrier, topics: dict[str, int]) -> None:
     await carrier.go_through(sender.learn_leaders(wanted))
 
 
-def _recorder(path: Path | None, clock: Clock, log: Callable[[str], None]) -> Recorder | None:
+def _recorder(path: Path | None, clock: Clock, log: Logger) -> Recorder | None:
     if path is None:
         return None
     make_folder(path.parent)

@@ -25,7 +25,7 @@ from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import EntrySelection
 from kproxy.exchange.words.wording import age
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
@@ -37,14 +37,7 @@ from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
 from kproxy.net.reloading import ReadClient, ReadRules, Reloading
 from kproxy.net.retaining import Retaining
-from kproxy.net.running import (
-    DRAIN_SECONDS,
-    Running,
-    Task,
-    ending_signals,
-    open_files,
-    run,
-)
+from kproxy.net.running import DRAIN_SECONDS, Running, Task, ending_signals, open_files, run
 from kproxy.net.schema_process import SchemaProcess, SchemaSettings
 from kproxy.net.security import Security, security
 from kproxy.net.seen_nodes import UNKNOWN, Named, SeenNodes
@@ -163,7 +156,7 @@ class RunSummary:
 async def serve(
     options: Options,
     ready: Callable[[str], None],
-    log: Callable[[str], None],
+    log: Logger,
     watch: Callable[[Iterable[Frame | Note]], None] | None = None,
     stop: trio.Event | None = None,
 ) -> RunSummary:
@@ -194,8 +187,8 @@ async def serve(
                 recording, retention = open_recording(options, started_ns, log)
         traffic = Traffic() if addresses.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
-        cluster = _cluster(options, bool(addresses.listening))
-        machine = options.replaying or cluster
+        machine = options.replaying or _cluster(options, bool(addresses.listening))
+        cluster = machine if isinstance(machine, Cluster) else None
         pump = Pump(
             machine, interface, recorder, clock, log, options.connections_max, descriptors, secure,
             lingers=options.observer is None,
@@ -204,61 +197,37 @@ async def serve(
         tasks: list[Task] = list(secure.tasks)
         if options.record_path or not options.observer:  # others are over in seconds
             tasks.append(partial(_watch_time, options, clock, recorder, log))
-        tasks += _retaining(options, retention, recorder, clock, log)
+        if retention is not None:
+            tasks.append(Retaining(retention, options.keep_matching, recorder, clock, log).run)
+        advertised = options.settings.advertised_host or reachable(options.listen_host)
         operated = Operated(
-            pump=pump,
-            machine=machine,
-            recorder=recorder,
-            recording=recording,
-            retention=retention,
-            replayed=options.replayed,
-            traffic=traffic or Traffic(),
-            failures=secure.failures,
-            rules=options.rules,
-            address=_address(options, bootstrap),
-            clock=clock,
-            wall_ns=clock.wall_ns,
-            started_ns=started_ns,
+            pump=pump, machine=machine, recorder=recorder, recording=recording,
+            retention=retention, replayed=options.replayed, traffic=traffic or Traffic(),
+            failures=secure.failures, rules=options.rules, started_ns=started_ns, clock=clock,
+            address=listening_at(advertised, bootstrap), wall_ns=clock.wall_ns,
             recordings=options.control_recordings,
-        )
+        )  # fmt: skip
         tasks += control_servers(addresses, operated, log)
-        first = _first(options, cluster, pump, secure, clock, log, tasks)
-        reload = _reloading(options, secure, recorder, pump, cluster, clock, log).reload
+        first = _first(options, machine, pump, secure, clock, log, tasks)
+        reloading = Reloading(
+            secure, options.rules, options.read_rules, recorder.note, clock, log,
+            options.read_client,
+            is_ending=lambda: pump.draining,
+            probe_anew=lambda: cluster and pump.perform(cluster.probe_anew(clock())),
+        )  # fmt: skip
         running = Running(
             pump, recorder, bootstrap, log, signals, stop, options.drain_seconds, tasks, schemas,
-            reload,
+            reloading.reload,
         )  # fmt: skip
         complete = await run(running, partial(_begin, operated, first, ready))
     return _summary(recorder, recording, retention, complete)
-
-
-def _reloading(
-    options: Options,
-    secure: Security,
-    recorder: Recorder,
-    pump: Pump,
-    cluster: Cluster,
-    clock: Clock,
-    log: Callable[[str], None],
-) -> Reloading:
-    return Reloading(
-        secure, options.rules, options.read_rules, recorder.note, clock, log, options.read_client,
-        is_ending=lambda: pump.draining,
-        probe_anew=lambda: pump.perform(cluster.probe_anew(clock())),
-    )  # fmt: skip
-
-
-def _address(options: Options, bootstrap: Sequence[socket.socket]) -> str:
-    """Return the address that clients are given."""
-    host = options.settings.advertised_host or reachable(options.listen_host)
-    return listening_at(host, bootstrap)
 
 
 async def _operator_addresses(
     options: Options,
     interface: listeners.Interface,
     bootstrap: Sequence[socket.socket],
-    log: Callable[[str], None],
+    log: Logger,
 ) -> OperatorAddresses:
     """Open the operator's addresses, once it is clear that kproxy may listen where it does."""
     await check_loops(options.settings.bootstrap, bootstrap, log)
@@ -291,31 +260,26 @@ def _summary(
     return RunSummary(recorder.frames_recorded, lost, paths, removed)
 
 
-def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | None:
-    """Return the brokers that are kept; None if nobody comes back to their ports."""
-    settings = options.settings
-    if options.nodes_folder is None or not (settings.listen_port or settings.node_ports):
-        return None
-    return SeenNodes(options.nodes_folder, settings.bootstrap, log)
-
-
 def _first(
     options: Options,
-    cluster: Cluster,
+    machine: StartingMachine | Cluster,
     pump: Pump,
     secure: Security,
     clock: Clock,
-    log: Callable[[str], None],
+    log: Logger,
     tasks: list[Task],
 ) -> Callable[[], list[Action]]:
     """Return the event that opens the first listeners; add the task that looks for more brokers."""
-    if options.replaying:
-        return partial(options.replaying.start, clock())
-    seen = _seen_nodes(options, log)
+    if not isinstance(machine, Cluster):
+        return partial(machine.start, clock())
+    settings, seen = options.settings, None
+    # To ports that differ from run to run nobody comes back.
+    if options.nodes_folder and (settings.listen_port or settings.node_ports):
+        seen = SeenNodes(options.nodes_folder, settings.bootstrap, log)
     remembered = {} if seen is None else seen.load()
-    discovering = partial(_discover, options, bool(remembered), seen, cluster, pump, secure)
+    discovering = partial(_discover, options, bool(remembered), seen, machine, pump, secure)
     tasks.append(partial(discovering, clock=clock, log=log))
-    return partial(cluster.restored, remembered)
+    return partial(machine.restored, remembered)
 
 
 def _begin(
@@ -334,7 +298,7 @@ async def _discover(
     pump: Pump,
     secure: Security,
     clock: Clock,
-    log: Callable[[str], None],
+    log: Logger,
 ) -> None:
     """Open the listeners of all brokers before a response names them; where the cluster does not
     name them, keep those that responses name. `remembers`: there are some of an earlier run."""
@@ -353,7 +317,7 @@ async def _discover(
         if are_named:
             return
         if not (remembers or settings.node_ports or cluster.named):
-            log(UNKNOWN)
+            log(UNKNOWN, "warning")
         if seen is not None:
             await seen.keep(partial(_named, cluster, clock))
     except Exception as error:
@@ -368,8 +332,7 @@ def _named(cluster: Cluster, clock: Clock) -> dict[int, Named]:
 
 def _cluster(options: Options, is_watched: bool) -> Cluster:
     """Return the proxy, with the probes of brokers, which the operator's addresses ask for."""
-    if not options.replaying:
-        newest_with_addresses()  # 20 ms: now, and not while the first client waits
+    newest_with_addresses()  # 20 ms: now, and not while the first client waits
     logs_in = bool(options.credentials)
     settings = attrs.evolve(options.settings, probes=is_watched, probes_log_in=logs_in)
     return Cluster(settings, options.rules)
@@ -381,7 +344,7 @@ def _recorder(
     traffic: Traffic | None,
     clock: Clock,
     start_ns: int,
-    log: Callable[[str], None],
+    log: Logger,
     watch: Callable[[Iterable[Frame | Note]], None] | None,
 ) -> Recorder:
     """Return the recorder; its first entry is the note of the rules."""
@@ -398,12 +361,12 @@ def _recorder(
 
 def _schemas(
     options: Options,
-    cluster: Cluster,
+    cluster: Cluster | None,
     recorder: Recorder,
     clock: Callable[[], int],
-    log: Callable[[str], None],
+    log: Logger,
 ) -> SchemaProcess | None:
-    if options.schemas is None or options.record_path is None:
+    if options.schemas is None or options.record_path is None or cluster is None:
         return None
 
     def found(schema: dict[str, Any]) -> None:
@@ -414,9 +377,7 @@ def _schemas(
     return SchemaProcess(options.schemas, options.record_path, recorder, found, log)
 
 
-async def _watch_time(
-    options: Options, clock: Clock, recorder: Recorder, log: Callable[[str], None]
-) -> None:
+async def _watch_time(options: Options, clock: Clock, recorder: Recorder, log: Logger) -> None:
     """Note in the recording when the system's clock was set, and when kproxy stood still; the
     latter not in those of tests, which must be alike."""
 
@@ -425,7 +386,7 @@ async def _watch_time(
             recorder.note(notes.clock_step(clock(), step_ns))
             by = f"{'forward' if step_ns > 0 else 'back'} by {age(abs(step_ns) / 1e6)}"
             asleep = ", or the machine slept" if step_ns > 0 else ""
-            log(warning(f"the system's clock was set {by}{asleep}: later times follow it"))
+            log(f"the system's clock was set {by}{asleep}: later times follow it", "warning")
 
     noted = _ignore if options.observer or not options.record_path else recorder.note
     await stalls.watch(clock, noted, note_step)
@@ -457,7 +418,7 @@ def _intake(
 
 
 def open_recording(
-    options: Options, start_ns: int, log: Callable[[str], None]
+    options: Options, start_ns: int, log: Logger
 ) -> tuple[Recording | None, Retention | None]:
     """Begin the recording, and what keeps its folder within limits, if there are to be any."""
     if options.record_path is None:
@@ -479,19 +440,7 @@ def open_recording(
     return recording, Retention(recording, options.keep, options.keep_by, log)
 
 
-def _retaining(
-    options: Options,
-    retention: Retention | None,
-    recorder: Recorder,
-    clock: Clock,
-    log: Callable[[str], None],
-) -> list[Task]:
-    if retention is None:
-        return []
-    return [Retaining(retention, options.keep_matching, recorder, clock, log).run]
-
-
-def _security(options: Options, log: Callable[[str], None]) -> Security:
+def _security(options: Options, log: Logger) -> Security:
     """Return how both sides are spoken to.
 
     Raises:

@@ -7,11 +7,11 @@ resolve where the clients are and not here, and a cluster may be open on purpose
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import trio
 
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net.addresses import address_text
 from kproxy.net.dial import leads_to_ourselves, why
 from kproxy.net.listeners import Listening
@@ -21,13 +21,11 @@ from kproxy.proxy.actions import Address
 _RESOLVE_SECONDS = 2.0
 
 
-async def warn(
-    listen_host: str, loopback: bool, advertised_host: str | None, log: Callable[[str], None]
-) -> None:
+async def warn(listen_host: str, loopback: bool, advertised_host: str | None, log: Logger) -> None:
     """Log a line for each option that may be a mistake."""
     if not loopback:
         what = f"--listen {listen_host} opens the cluster to every machine that can reach this one"
-        log(warning(f"{what}; to keep it to this machine, listen at 127.0.0.1"))
+        log(f"{what}; to keep it to this machine, listen at 127.0.0.1", "warning")
     if advertised_host is None:
         return
     try:
@@ -35,10 +33,10 @@ async def warn(
             await trio.socket.getaddrinfo(advertised_host, None, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # the latter for a name that no host can have
         what = "clients that cannot resolve it either will not get past the bootstrap address"
-        log(warning(f"--advertise {advertised_host} resolves nowhere from here; {what}"))
+        log(f"--advertise {advertised_host} resolves nowhere from here; {what}", "warning")
 
 
-async def check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:
+async def check_bootstrap(bootstrap: Sequence[Address], log: Logger) -> None:
     """Resolve the bootstrap addresses, so that a typing mistake shows before a client does."""
     unresolved = []
     for host, port in bootstrap:
@@ -51,13 +49,13 @@ async def check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], Non
             f"cannot resolve {'; '.join(unresolved)}; check the address for typing mistakes"
         )
     for text in unresolved:
-        log(warning(f"cannot resolve {text}; going on with the other bootstrap addresses"))
+        log(f"cannot resolve {text}; going on with the other bootstrap addresses", "warning")
 
 
 async def check_loops(
     bootstrap: Sequence[Address],
     listening: Sequence[socket.socket],
-    log: Callable[[str], None],
+    log: Logger,
 ) -> None:
     """Refuse bootstrap addresses that all lead to kproxy itself; log single ones."""
     if not bootstrap:
@@ -70,4 +68,4 @@ async def check_loops(
     if loops and len(loops) == len(bootstrap):
         raise Unusable(f"{text}; give the address of a broker, or another --listen")
     if loops:
-        log(warning(f"{text}; going on with the other bootstrap addresses"))
+        log(f"{text}; going on with the other bootstrap addresses", "warning")

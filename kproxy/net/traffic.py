@@ -84,7 +84,7 @@ class ApiTraffic:
     service: Latencies = attrs.field(factory=Latencies)
     """… and what they were without queue and wait (`derived.Durations.served_us`); none where
     waits are unknown, or where all of it may be a wait."""
-    errors: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
+    errors: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     """The responses with an error, by Kafka's name of it and its origin."""
 
     @property
@@ -105,7 +105,7 @@ class _PeerTimes:
 
     answered_ns: int = 0
     """The arrival of the last response."""
-    waits_ns: dict[int, int] = attrs.field(factory=dict[int, int])
+    waits_ns: dict[int, int] = attrs.field(factory=dict)
     """Number of each Fetch that is pending → how long it may wait."""
     large: LargeResponse | None = None
     """The response whose further pieces are due."""

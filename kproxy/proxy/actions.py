@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Side
+from kproxy.levels import Level
 
 if TYPE_CHECKING:
     from kproxy.proxy.authenticate import LoginSession
@@ -155,6 +156,7 @@ class Log:
     """Tell the operator, in one line."""
 
     text: str
+    level: Level = "info"
 
 
 Action = (

@@ -29,16 +29,14 @@ import attrs
 from kproxy.exchange import notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note, Side
-from kproxy.levels import warning
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, RecordEntries, Unlisten
 from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.down import Down
-from kproxy.proxy.due import Due
+from kproxy.proxy.due import Due, Idle
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
-from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
 from kproxy.proxy.machine import Accepted, OpenConnection, TlsSession
 from kproxy.proxy.mechanisms import shortened
@@ -141,7 +139,7 @@ class Cluster:
         host = client.address.rpartition(":")[0]
         if self._log_once(f"{host} {reason}"):
             text = f"connection {number} from {client.address}: TLS failed: {reason}"
-            actions.append(Log(warning(text)))
+            actions.append(Log(text, "warning"))
         return actions
 
     def dialled(
@@ -255,7 +253,7 @@ class Cluster:
         try:
             return self._listen(self._nodes.learn(brokers, now), now)
         except Violation as error:
-            return [Log(warning(str(error)))]
+            return [Log(str(error), "warning")]
 
     @property
     def named(self) -> dict[int, tuple[Address, int]]:
@@ -380,7 +378,7 @@ class Cluster:
             port = listener_port(node_id, listen_port, self._settings.node_ports)
             if not port and listen_port:
                 text = f"node {node_id} is too large for its usual port, it gets any (--node-port)"
-                actions.append(Log(warning(text)))
+                actions.append(Log(text, "warning"))
             actions.append(Listen(node_id, port))
         return actions
 

@@ -56,19 +56,8 @@ from kproxy.exchange.entries import (
     Side,
     each_frame,
 )
-from kproxy.levels import warning
 from kproxy.proxy import diagnosis
-from kproxy.proxy.actions import (
-    Action,
-    Close,
-    Eof,
-    Log,
-    LogIn,
-    Pause,
-    RecordEntries,
-    Resume,
-    Send,
-)
+from kproxy.proxy.actions import Action, Close, Eof, Log, LogIn, Pause, RecordEntries, Resume, Send
 from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Share
 from kproxy.proxy.delays import Delays
@@ -299,7 +288,7 @@ class Connection:
         actions: list[Action] = []
         if hint is not None:
             self._hinted = hint
-            actions.append(Log(warning(self._log_line(hint))))
+            actions.append(Log(self._log_line(hint), "warning"))
         self._finish_ended(side, now, out := Output())
         self._perform(side, out, actions, now)
         self._settle(actions, now)
@@ -551,7 +540,7 @@ class Connection:
         # "down" is logged once for all connections, and so is a login of kproxy's.
         logged = how == "down" or (how == "login" and not self._shared.log_once(reason))
         if reason and not logged and not ordinary:
-            actions.append(Log(warning(self._log_line(reason))))
+            actions.append(Log(self._log_line(reason), "warning"))
         return [*actions, Close(self.number, how not in _ORDERLY)]
 
     def _give_up(self, now: int, flags: int = 0) -> list[Entry]:

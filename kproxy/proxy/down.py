@@ -27,12 +27,13 @@ forgotten here.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.levels import warning
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Listen, Log, Probe, RecordEntries, Refuse
 from kproxy.proxy.nodes import Node, Nodes
@@ -52,7 +53,7 @@ _PROBES_MAX = 16
 
 @attrs.define(eq=False)
 class _Refusing:
-    """A node whose listener refuses."""
+    """The listener of a node refuses."""
 
     since_ns: int
     probe_ns: int | None
@@ -74,6 +75,22 @@ class _Outage:
 
 
 @attrs.define(eq=False)
+class _Reach:
+    """What is known of one broker."""
+
+    is_tried: bool = False
+    """Whether it answers is known: it does unless there is an `outage`."""
+    outage: _Outage | None = None
+    refusing: _Refusing | None = None
+    due_ns: int = 0
+    """The time of the next probe of one that does not refuse and is not used."""
+    is_probed: bool = False
+    """A probe of one that does not refuse is under way …"""
+    is_outdated: bool = False
+    """… and says nothing of what kproxy has now."""
+
+
+@attrs.define(eq=False)
 class Down:
     """Decides which listeners refuse, and for how long."""
 
@@ -85,62 +102,54 @@ class Down:
     """The time at which those that do not refuse are probed next; None: they never are."""
     _logs_in: bool = False
     """A probe logs in."""
-    _due_ns: dict[int | None, int] = attrs.field(factory=dict, init=False)
-    """Node id → the time of its next probe, once there was one; not of nodes that are used."""
-    _probing: set[int | None] = attrs.field(factory=set, init=False)
-    """The nodes that do not refuse and of which a probe is under way."""
-    _outdated: set[int | None] = attrs.field(factory=set, init=False)
-    """Those of them whose result says nothing of what kproxy has now."""
-    _outages: dict[int | None, _Outage | None] = attrs.field(factory=dict, init=False)
-    """Node id (None: bootstrap) → its outage; None: it answers."""
-    _refusing: dict[int, _Refusing] = attrs.field(factory=dict, init=False)
+    _brokers: defaultdict[int | None, _Reach] = attrs.field(
+        factory=partial(defaultdict[int | None, _Reach], _Reach), init=False
+    )
+    """By node id; None: bootstrap."""
 
     @property
     def reachable(self) -> dict[int | None, bool]:
         """Node id (None: bootstrap) → True if the last attempt to reach it succeeded."""
-        return {node_id: outage is None for node_id, outage in self._outages.items()}
+        tried = ((node_id, each) for node_id, each in self._brokers.items() if each.is_tried)
+        return {node_id: each.outage is None for node_id, each in tried}
 
     @property
     def next_probe_ns(self) -> int | None:
         """The time of the next `probe`; None while there is nothing to probe."""
-        if not self._refusing:
-            return self._next_round_ns
-        due = (self._next_round_ns, *(each.probe_ns for each in self._refusing.values()))
-        return min((each for each in due if each is not None), default=None)
+        due = [each.refusing.probe_ns for each in self._brokers.values() if each.refusing]
+        return min((each for each in (self._next_round_ns, *due) if each is not None), default=None)
 
     def not_dialled(
         self, node_id: int | None, reason: str, refused: bool, now: int
     ) -> list[Action]:
         """Note that no broker could be reached for a client, whose connection ends."""
-        node = self._node(node_id)
-        if node_id is not None and node is None:  # it has been forgotten just now
+        if node_id is not None and self._node(node_id) is None:  # it has been forgotten just now
             text = f"{_node_text(node_id)} is unknown, a connection to it ends: {reason}"
-            return [Log(warning(text))]
-        outage = self._outages.get(node_id)
+            return [Log(text, "warning")]
+        broker = self._brokers[node_id]
         actions: list[Action] = []
-        if refused and node_id is not None and node_id not in self._refusing:
-            self._refusing[node_id] = _Refusing(now, now + _PROBE_INTERVAL_NS)
-            self._probing.discard(node_id)
+        if refused and node_id is not None and broker.refusing is None:
+            broker.refusing = _Refusing(now, now + _PROBE_INTERVAL_NS)
+            broker.is_probed = False
             actions.append(Refuse(node_id))
-        if outage is None:
+        if (outage := broker.outage) is None:
             actions += self._begin_outage(node_id, outage := _Outage(now, reason))
         outage.ended += 1
         if outage.ended == 1:
             outage.is_logged = True
             if node_id is not None and "advertised.listeners" not in reason:
                 reason += f" (the address is from {diagnosis.address_source(node_id)})"
-            what = "are refused" if node_id in self._refusing else "end"
+            what = "are refused" if broker.refusing else "end"
             text = f"{_node_text(node_id)} is down, connections to it {what}: {reason}"
-            actions.append(Log(warning(text)))
+            actions.append(Log(text, "warning"))
         return actions
 
     def answered(self, node_id: int | None, now: int, logged_in: bool = False) -> list[Action]:
         """Note that the broker of a node took a connection, on which kproxy has `logged_in`."""
-        self._probing.discard(node_id)  # what is under way may find out less
-        refusing = None if node_id is None else self._refusing.get(node_id)
-        node = self._node(node_id)
+        broker, node = self._brokers[node_id], self._node(node_id)
+        broker.is_probed = False  # what is under way may find out less
+        refusing, outage = broker.refusing, broker.outage
         if node_id is None or refusing is None or node is None or node.listening is None:
-            outage = self._outages.get(node_id)
             hides = outage is not None and outage.login_failed and not logged_in
             return [] if hides else self._mark_up(node_id, now)
         if refusing.listen_requested:
@@ -150,23 +159,24 @@ class Down:
 
     def listening(self, node_id: int, now: int) -> list[Action]:
         """Note that the listener of a node is open."""
-        return [] if self._refusing.pop(node_id, None) is None else self._mark_up(node_id, now)
+        if self._brokers[node_id].refusing is None:
+            return []
+        self._brokers[node_id].refusing = None
+        return self._mark_up(node_id, now)
 
     def not_listening(self, node_id: int, now: int) -> None:
         """Probe again later: the listener of a node that is up could not be opened."""
-        refusing = self._refusing.get(node_id)
-        if refusing is not None:
+        if refusing := self._brokers[node_id].refusing:
             refusing.listen_requested = False
             refusing.probe_ns = now + _probe_interval_ns(refusing, now)
 
     def probe(self, now: int) -> list[Action]:
         """Probe the brokers that are due."""
-        due = [
-            node_id
-            for node_id, each in self._refusing.items()
-            if each.probe_ns is not None and each.probe_ns <= now
+        actions = [
+            self._probe(node_id, refusing)
+            for node_id, each in self._brokers.items()
+            if (refusing := each.refusing) and (refusing.probe_ns or now + 1) <= now
         ]
-        actions = [action for node_id in due for action in self._probe(node_id)]
         if self._next_round_ns is not None and self._next_round_ns <= now:
             self._next_round_ns = now + _ROUND_NS
             actions += self._probe_others(now)
@@ -174,25 +184,23 @@ class Down:
 
     def _probe_others(self, now: int) -> list[Action]:
         """Probe brokers that do not refuse and are due, those first that are due for longest."""
-        known = {node_id: (node.broker,) for node_id, node in self._nodes.by_id.items()}
-        used = {each for each in self._used() if self._outages.get(each) is None}
-        left_out = {*used, *self._refusing} - {None}
-        others = {None: self._bootstrap()} | known
-        self._due_ns = {each: due for each, due in self._due_ns.items() if each not in left_out}
-        due = [
-            node_id
-            for node_id in others.keys() - left_out - self._probing
-            if self._due_ns.get(node_id, 0) <= now
-        ]
-        due.sort(key=lambda node_id: self._due_ns.get(node_id, 0))
-        chosen = due[: max(0, _PROBES_MAX - len(self._probing))]
+        others: dict[int | None, Sequence[Address]] = {None: self._bootstrap()}
+        others |= {node_id: (node.broker,) for node_id, node in self._nodes.by_id.items()}
+        used, due = self._used(), list[int | None]()
+        for node_id in others:
+            broker = self._brokers[node_id]
+            if node_id is not None and (broker.refusing or (not broker.outage and node_id in used)):
+                broker.due_ns = 0
+            elif not broker.is_probed and broker.due_ns <= now:
+                due.append(node_id)
+        due.sort(key=lambda node_id: self._brokers[node_id].due_ns)
+        under_way = sum(each.is_probed for each in self._brokers.values())
+        chosen = due[: max(0, _PROBES_MAX - under_way)]
         for node_id in chosen:
-            self._probing.add(node_id)
-            self._outdated.discard(node_id)
+            broker = self._brokers[node_id]
+            broker.is_probed, broker.is_outdated = True, False
             is_often = node_id is None and not self._logs_in
-            self._due_ns[node_id] = now + (
-                _BOOTSTRAP_INTERVAL_NS if is_often else _UNUSED_INTERVAL_NS
-            )
+            broker.due_ns = now + (_BOOTSTRAP_INTERVAL_NS if is_often else _UNUSED_INTERVAL_NS)
         return [Probe(node_id, others[node_id], secured=True) for node_id in chosen]
 
     def probed(
@@ -206,24 +214,24 @@ class Down:
         """Take the result of a probe."""
         node = self._node(node_id)
         has_moved = node is not None and addresses != (node.broker,)
-        if node_id is None or node_id not in self._refusing:
-            if node_id not in self._probing:  # a connection has shown more meanwhile
+        broker = self._brokers[node_id]
+        refusing = broker.refusing
+        if refusing is None:
+            if not broker.is_probed:  # a connection has shown more meanwhile
                 return []
-            self._probing.discard(node_id)
-            if has_moved or node_id in self._outdated:
-                self._outdated.discard(node_id)
-                self._due_ns.pop(node_id, None)
+            broker.is_probed = False
+            if has_moved or broker.is_outdated:
+                broker.due_ns = 0
                 return []
             if login_failed:
-                self._due_ns[node_id] = now + _LOGIN_INTERVAL_NS
+                broker.due_ns = now + _LOGIN_INTERVAL_NS
             if failure:
                 return self._mark_down(node_id, _Outage(now, failure, login_failed=login_failed))
             return self._mark_up(node_id, now)
-        refusing = self._refusing[node_id]
         if refusing.probe_ns is not None or refusing.listen_requested:
             return []
         if has_moved:
-            return self._probe(node_id)
+            return [self._probe(node_id, refusing)]
         if not failure:
             return self.answered(node_id, now)
         refusing.probe_ns = now + _probe_interval_ns(refusing, now)
@@ -231,50 +239,49 @@ class Down:
 
     def probe_anew(self, now: int) -> None:
         """Probe all that are not used at once: kproxy has other credentials, or trusts others."""
-        self._due_ns.clear()
-        self._outdated = {*self._probing}
+        for broker in self._brokers.values():
+            broker.due_ns, broker.is_outdated = 0, True
         if self._next_round_ns is not None:
             self._next_round_ns = now
 
     def forget(self, node_ids: Iterable[int]) -> None:
         """Forget nodes that have lost their listener."""
         for node_id in node_ids:
-            self._outages.pop(node_id, None)
-            self._refusing.pop(node_id, None)
-            self._probing.discard(node_id)
-            self._due_ns.pop(node_id, None)
+            self._brokers.pop(node_id, None)
 
     def stop(self) -> None:
         """Probe no broker any more."""
-        self._refusing.clear()
+        for broker in self._brokers.values():
+            broker.refusing = None
         self._next_round_ns = None
 
     def _node(self, node_id: int | None) -> Node | None:
         return None if node_id is None else self._nodes.by_id.get(node_id)
 
-    def _probe(self, node_id: int) -> list[Action]:
-        self._refusing[node_id].probe_ns = None
-        return [Probe(node_id, (self._nodes.by_id[node_id].broker,), secured=False)]
+    def _probe(self, node_id: int | None, refusing: _Refusing) -> Action:
+        assert node_id is not None, "the bootstrap listener never refuses"
+        refusing.probe_ns = None
+        return Probe(node_id, (self._nodes.by_id[node_id].broker,), secured=False)
 
     def _begin_outage(self, node_id: int | None, outage: _Outage) -> list[Action]:
-        self._outages[node_id] = outage
+        self._brokers[node_id].outage, self._brokers[node_id].is_tried = outage, True
         note = notes.outage(node_id, outage.reason, outage.since_ns)
         return [RecordEntries([note])]
 
     def _mark_down(self, node_id: int | None, found: _Outage) -> list[Action]:
         # Until it has been up, discovery logs that.
-        found.is_logged = node_id is not None or None in self._outages
-        if (outage := self._outages.get(node_id)) is not None:
+        found.is_logged = node_id is not None or self._brokers[None].is_tried
+        if (outage := self._brokers[node_id].outage) is not None:
             outage.login_failed = found.login_failed
             return []
         actions = self._begin_outage(node_id, found)
         if found.is_logged:
-            actions.append(Log(warning(f"{_node_text(node_id)} is down: {found.reason}")))
+            actions.append(Log(f"{_node_text(node_id)} is down: {found.reason}", "warning"))
         return actions
 
     def _mark_up(self, node_id: int | None, now: int) -> list[Action]:
-        outage = self._outages.get(node_id)
-        self._outages[node_id] = None
+        broker = self._brokers[node_id]
+        outage, broker.outage, broker.is_tried = broker.outage, None, True
         if outage is None:
             return []
         meanwhile = f"; {outage.ended} connections have ended meanwhile" if outage.ended else ""

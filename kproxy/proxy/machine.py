@@ -27,7 +27,6 @@ from typing import NoReturn, Protocol
 import attrs
 
 from kproxy.exchange.entries import Side
-from kproxy.levels import warning
 from kproxy.proxy.actions import Action, Address, Log
 from kproxy.proxy.authenticate import LoginSession
 
@@ -214,7 +213,7 @@ class ClientSideOnly:
     def rejected(self, client: Accepted, reason: str, now: int) -> list[Action]:
         """Log a client whose TLS handshake failed."""
         text = f"connection {client.number} from {client.address}: TLS failed: {reason}"
-        return [Log(warning(text))]
+        return [Log(text, "warning")]
 
     def dialled(
         self,

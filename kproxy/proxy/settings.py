@@ -75,5 +75,5 @@ class Shared:
     """Returns True the first time that it gets a text: then it is to be logged."""
     topics: Topics
     numbers: Numbers = attrs.field(factory=Numbers)
-    answered: set[str] = attrs.field(factory=set[str])
+    answered: set[str] = attrs.field(factory=set)
     """The settings whose brokers have answered an ApiVersions (`diagnosis.address_source`)."""

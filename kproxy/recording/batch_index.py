@@ -43,7 +43,6 @@ from kproxy.exchange.entries import (
     Note,
 )
 from kproxy.exchange.follower import BROKER_SIDE, LATE
-from kproxy.recording.compression import compress, decompress
 from kproxy.recording.info import Chunk
 from kproxy.recording.mcap import (
     CHUNK_INDEX,
@@ -54,6 +53,8 @@ from kproxy.recording.mcap import (
     MAGIC,
     RECORD,
     SUMMARY_OFFSET,
+    compress,
+    decompress,
 )
 
 if TYPE_CHECKING:

@@ -53,13 +53,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.follower import BROKER_SIDE, LATE
 from kproxy.recording.batch_index import Seen
-from kproxy.recording.layout import (
-    CHUNK_BYTES,
-    PIECES_MAX,
-    STORED_BYTES_MIN,
-    Channel,
-    note_record,
-)
+from kproxy.recording.layout import CHUNK_BYTES, PIECES_MAX, STORED_BYTES_MIN, Channel, note_record
 from kproxy.recording.mcap import MESSAGE, RECORD
 from kproxy.recording.pieces import PIECE
 from kproxy.wire.protocol.codec import FETCH
@@ -88,16 +82,16 @@ class ChunkRecords:
     """The records of one chunk."""
 
     sequence: int
-    parts: list[Buffer] = attrs.field(factory=list[Buffer])
+    parts: list[Buffer] = attrs.field(factory=list)
     size: int = 0
     stored_bytes: int = 0
     """The bytes that are not worth compressing."""
     pieces: int = 0
     """The number of messages that are pieces."""
-    notes: list[Note] = attrs.field(factory=list[Note])
-    times_ns: list[int] = attrs.field(factory=list[int])
+    notes: list[Note] = attrs.field(factory=list)
+    times_ns: list[int] = attrs.field(factory=list)
     """The times of its messages."""
-    seen: list[Seen] = attrs.field(factory=list[Seen])
+    seen: list[Seen] = attrs.field(factory=list)
     """What its pieces are of, for the index."""
 
     @property
@@ -175,9 +169,9 @@ class _EncodedConnection:
     node_id: int = NO_NODE
     answered_ns: int = 0
     """The arrival of its last response."""
-    open: dict[int, _Open] = attrs.field(factory=dict[int, _Open])
+    open: dict[int, _Open] = attrs.field(factory=dict)
     """Its pending requests, by the number of the first one that is not answered."""
-    unfinished: dict[int, tuple[int, Frame]] = attrs.field(factory=dict[int, tuple[int, Frame]])
+    unfinished: dict[int, tuple[int, Frame]] = attrs.field(factory=dict)
     """The last pieces of frames that are not complete, without their bytes, and their places, by
     side."""
 

@@ -25,15 +25,7 @@ import attrs
 from kproxy.exchange import derived, endings, facts, notes, response_codes
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import (
-    CONNECTIONS,
-    NO_API,
-    ExchangeRow,
-    Frame,
-    Note,
-    Position,
-    Side,
-)
+from kproxy.exchange.entries import CONNECTIONS, NO_API, ExchangeRow, Frame, Note, Position, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.unpacking import Unpacking
@@ -294,7 +286,7 @@ class Reader:
             for index, row in enumerate(rows):
                 for note in ends.before(index, row) if ends.left else ():
                     self._on_note(note)
-                if needs_error and not self._context.stuck and self._frames.is_well(row):
+                if needs_error and not self._context.stuck and self._frames.is_without_error(row):
                     continue
                 exchange = self._context.exchange(row, self._frames)
                 if self._matches(exchange):
@@ -466,7 +458,7 @@ class StoredFrames:
         place = row.request_position if side is _CLIENT else row.response_position
         return frame_bytes_in(self.files, place)
 
-    def is_well(self, row: ExchangeRow) -> bool:
+    def is_without_error(self, row: ExchangeRow) -> bool:
         """Return whether an exchange that went its ordinary way has no error; it is not decoded."""
         if row.request_flags or row.response_flags or row.api_key == NO_API:
             return False

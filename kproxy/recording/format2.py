@@ -73,9 +73,9 @@ _Row = dict[str, Any]
 class _Format2Batch:
     """A batch: its frames, the rows of its exchanges, its notes."""
 
-    frames: list[_Row] = attrs.field(factory=list[_Row])
-    rows: list[ExchangeRow] = attrs.field(factory=list[ExchangeRow])
-    notes: list[Note] = attrs.field(factory=list[Note])
+    frames: list[_Row] = attrs.field(factory=list)
+    rows: list[ExchangeRow] = attrs.field(factory=list)
+    notes: list[Note] = attrs.field(factory=list)
     end_ns: int = 0
 
 

@@ -16,13 +16,7 @@ from zlib_ng.zlib_ng import crc32
 from kproxy import __version__
 from kproxy.recording.files import FormerFormatError, RecordingError
 from kproxy.recording.info import Info
-from kproxy.recording.layout import (
-    FORMAT_VERSION,
-    FORMER_VERSION,
-    LIBRARY_PREFIX,
-    PROFILE,
-    Channel,
-)
+from kproxy.recording.layout import FORMAT_VERSION, FORMER_VERSION, LIBRARY_PREFIX, PROFILE, Channel
 from kproxy.recording.mcap import (
     CHANNEL,
     HEADER,
@@ -51,11 +45,11 @@ class RecordingHead:
     topics: Mapping[str, int]
     version: int
     info: Info = attrs.field(init=False)
-    channels: dict[int, int] = attrs.field(factory=dict[int, int])
+    channels: dict[int, int] = attrs.field(factory=dict)
     """Our channels, by their ids in the file."""
-    schemas: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
+    schemas: dict[int, bytes] = attrs.field(factory=dict)
     """Their schemas."""
-    _by_number: dict[int, bytes] = attrs.field(factory=dict[int, bytes], init=False)
+    _by_number: dict[int, bytes] = attrs.field(factory=dict, init=False)
     schema_records: bytearray = attrs.field(factory=bytearray)
     """The records that the summary repeats, in a file that kproxy wrote."""
     channel_records: bytearray = attrs.field(factory=bytearray)

@@ -70,10 +70,10 @@ class Notices:
     """The notices of some recordings, in the order of their notes; losses are summed by reason,
     and many stalls of kproxy are one."""
 
-    texts: list[str] = attrs.field(factory=list[str])
+    texts: list[str] = attrs.field(factory=list)
     losses: dict[str, tuple[str, Counter[str]]] = attrs.field(factory=dict, init=False)
     """Reason → its text, and how many "frames" and "bytes" are lost."""
-    _stalls: list[str] = attrs.field(factory=list[str], init=False)
+    _stalls: list[str] = attrs.field(factory=list, init=False)
     """The texts on stalls."""
     _stall_count: int = attrs.field(default=0, init=False)
     _longest_seconds: float = attrs.field(default=0.0, init=False)

@@ -85,7 +85,7 @@ class Pieces:
     records: memoryview
     ends: Sequence[tuple[int, int]]
     """Where the messages begin and end that are pieces."""
-    _starts: dict[int, list[int]] = attrs.field(factory=dict[int, list[int]], init=False)
+    _starts: dict[int, list[int]] = attrs.field(factory=dict, init=False)
     """Where the frames of pieces begin, of those of which one was asked for; and the last ends."""
 
     def follow(self, follower: Follower, first: int = 0, last: int | None = None) -> None:

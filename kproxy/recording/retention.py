@@ -20,14 +20,14 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.recording.files import RecordingError, being_written, open_recording, reason
 from kproxy.recording.info import Info
 from kproxy.recording.keeping import KEPT_FROM, KeepLimits, KeptFile, what_goes
@@ -49,16 +49,16 @@ class Retention:
     recording: Recording
     limits: KeepLimits
     by: str
-    log: Callable[[str], None]
+    log: Logger
     files_removed: int = attrs.field(default=0, init=False)
     bytes_removed: int = attrs.field(default=0, init=False)
     _files: list[KeptFile] | None = attrs.field(default=None, init=False)
     """The files that may go, the oldest first; None before the first look."""
-    _taken: set[Path] = attrs.field(factory=set[Path], init=False)
+    _taken: set[Path] = attrs.field(factory=set, init=False)
     """The files of this recording that were among them."""
     _removed: dict[str, tuple[int, int, str]] = attrs.field(factory=dict, init=False)
     """The first and the last part that was removed of each recording, and why …"""
-    _untold: set[str] = attrs.field(factory=set[str], init=False)
+    _untold: set[str] = attrs.field(factory=set, init=False)
     """… and the recordings of which no note tells it yet."""
     _freeing: tuple[float, int] = attrs.field(default=(0.0, 0), init=False)
     """Until when, and how much, room is awaited that was given back: some file systems take their
@@ -104,7 +104,7 @@ class Retention:
             except FileNotFoundError:
                 return
             except OSError as error:
-                self.log(warning(f"cannot remove {file.path} ({reason(error)})"))
+                self.log(f"cannot remove {file.path} ({reason(error)})", "warning")
                 return
             self._await(file.size_bytes - came_bytes)
             self._count(file, why or self.by)

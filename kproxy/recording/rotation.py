@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kproxy.exchange.entries import Entry, Note
-from kproxy.levels import failure, warning
+from kproxy.levels import Logger
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.encoding import Encoder, Wall, as_it_is
 from kproxy.recording.files import make_folder, reason
@@ -69,7 +69,7 @@ class Recording:
         metadata: dict[str, str] | None = None,
         rotate_bytes: int | None = ROTATE_BYTES,
         rotate_ns: int | None = ROTATE_NS,
-        log: Callable[[str], None] = lambda text: None,
+        log: Logger = lambda text, level="info": None,
     ):
         self.path = Path(path)
         self.paths: list[Path] = []
@@ -223,7 +223,7 @@ class Recording:
             if self.problem is None and not self._doubtful:  # else it is said already
                 why = _why(error)
                 what = f"cannot begin a new file ({why})"
-                self._log(failure(f"{what}; the recording goes on in {old.path}"))
+                self._log(f"{what}; the recording goes on in {old.path}", "error")
             self.problem = error
             return
         self.problem = None
@@ -231,14 +231,14 @@ class Recording:
             self._doubtful, self._kept_until_ns = False, time_ns + _DOUBT_NS
         self._connections.clear_missing()
         if deleted:
-            self._log(warning(f"{old.path} was deleted; the recording goes on in {new.path}"))
+            self._log(f"{old.path} was deleted; the recording goes on in {new.path}", "warning")
         self._growing = new, bytes_before + old.bytes_written
         try:
             old.close()
         except Exception as error:
             self.unfinished.append(old.path)
             what = f"cannot complete {old.path} ({_why(error)})"
-            self._log(failure(f"{what}; kproxy recover does that later"))
+            self._log(f"{what}; kproxy recover does that later", "error")
 
     def _next_path(self) -> Path:
         """Return the next free name; leftovers of other recordings may be in the way."""

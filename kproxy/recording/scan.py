@@ -25,14 +25,11 @@ from collections.abc import Callable, Iterator, Mapping
 import attrs
 from zlib_ng.zlib_ng import crc32
 
-from kproxy.recording.compression import decompress
 from kproxy.recording.ending import Index
 from kproxy.recording.files import RecordingError
 from kproxy.recording.head import LAYOUTS, TOPICS, RecordingHead
 from kproxy.recording.info import Chunk, Info
-from kproxy.recording.layout import (
-    FORMAT_VERSION,
-)
+from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.mcap import (
     CHUNK,
     CHUNK_BYTES_MAX,
@@ -44,6 +41,7 @@ from kproxy.recording.mcap import (
     MAGIC,
     MESSAGE,
     RECORD,
+    decompress,
 )
 from kproxy.recording.source import RecordingSource, Torn
 

@@ -28,7 +28,6 @@ from zlib_ng.zlib_ng import crc32, crc32_combine
 
 from kproxy.exchange.entries import Buffer, Entry, Note, coalesce
 from kproxy.recording.batch_index import FILE_BYTES_MIN, ChunkFacts, IndexNotes
-from kproxy.recording.compression import compress
 from kproxy.recording.direct import BUFFERS_MAX, Direct
 from kproxy.recording.encoding import ChunkRecords, Encoder, Wall, as_it_is
 from kproxy.recording.ending import Index
@@ -48,6 +47,7 @@ from kproxy.recording.mcap import (
     MAGIC,
     METADATA,
     RECORD,
+    compress,
     record,
     string,
     string_map,

@@ -29,8 +29,8 @@ from kproxy.defects import defect
 from kproxy.exchange.entries import Buffer, Side
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume
 from kproxy.proxy.budget import Budget, Share
+from kproxy.proxy.due import Idle
 from kproxy.proxy.framer import Violation
-from kproxy.proxy.idle import Idle
 from kproxy.proxy.machine import Accepted, ClientSideOnly, OpenConnection
 from kproxy.proxy.nodes import listener_port
 from kproxy.replay import producers

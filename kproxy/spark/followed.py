@@ -44,7 +44,7 @@ class _FileBatches:
     """True if all are found and none will follow."""
     forgotten: int = 0
     """The offset before which they are forgotten."""
-    _found: list[StoredBatch] = attrs.field(factory=list[StoredBatch])
+    _found: list[StoredBatch] = attrs.field(factory=list)
     _log: ConnectionLog = attrs.field(factory=ConnectionLog)
     """The open connections before the first batch that is not forgotten."""
     _coming: Iterator[StoredBatch] | None = attrs.field(default=None, init=False)

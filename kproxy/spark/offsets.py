@@ -95,9 +95,9 @@ class FileOffset:
 class Offset:
     """What a query has read."""
 
-    places: Mapping[str, FileOffset] = attrs.field(factory=dict[str, FileOffset])
+    places: Mapping[str, FileOffset] = attrs.field(factory=dict)
     """By the name of the file."""
-    done: Mapping[str, Ranges] = attrs.field(factory=dict[str, Ranges])
+    done: Mapping[str, Ranges] = attrs.field(factory=dict)
     """The parts that were read whole, by recording."""
     _names: Mapping[str, str] = attrs.field(
         default=attrs.Factory(lambda self: _names(self.places), True), init=False, repr=False

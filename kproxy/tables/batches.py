@@ -30,7 +30,7 @@ class Rows:
     """The rows of the next record batch."""
 
     schema: pa.Schema
-    _rows: list[Sequence[Any]] = attrs.field(factory=list[Sequence[Any]], init=False)
+    _rows: list[Sequence[Any]] = attrs.field(factory=list, init=False)
     _bytes: int = attrs.field(default=0, init=False)
     _sized: list[int] = attrs.field(init=False)
     """The columns whose values have any size."""

@@ -33,7 +33,7 @@ class ParquetFile:
     count: int = attrs.field(default=0, init=False)
     """Number of rows so far."""
     _writer: pq.ParquetWriter = attrs.field(init=False)
-    _waiting: list[pa.RecordBatch] = attrs.field(factory=list[pa.RecordBatch], init=False)
+    _waiting: list[pa.RecordBatch] = attrs.field(factory=list, init=False)
     """Rows that make no row group yet …"""
     _waiting_bytes: int = attrs.field(default=0, init=False)
     """… and their size in memory."""

@@ -27,16 +27,7 @@ from kproxy.exchange.entries import OPAQUE, REDACTED, Note
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.exchange.filter.values import suggestion
-from kproxy.tables.arrow_types import (
-    BOOLEAN,
-    BYTES,
-    HEADERS,
-    INT32,
-    INT64,
-    OF_FIELDS,
-    TEXT,
-    TIME,
-)
+from kproxy.tables.arrow_types import BOOLEAN, BYTES, HEADERS, INT32, INT64, OF_FIELDS, TEXT, TIME
 from kproxy.units import moment
 from kproxy.wire.payloads.meaning import Decoded, Undecoded
 from kproxy.wire.payloads.plain import json_text

@@ -33,6 +33,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import with_gaps
+from kproxy.levels import Logger
 from kproxy.net import serve
 from kproxy.net.host import Host
 from kproxy.net.recorder import write_to
@@ -162,17 +163,17 @@ class Front:
         """Return an observer whose records are decoded."""
         return Watcher(Schemas(own=self.decoders))
 
-    def log_to(self, lines: list[str]) -> Callable[[str], None]:
+    def log_to(self, lines: list[str]) -> Logger:
         """Return a function that logs a line, and keeps it in `lines`."""
 
-        def log(text: str) -> None:
+        def log(text: str, level: str = "info") -> None:
             lines.append(text)
             self.log(text)
 
         return log
 
 
-def _started(options: serve.Options, log: Callable[[str], None]) -> tuple[str, Host[str]]:
+def _started(options: serve.Options, log: Logger) -> tuple[str, Host[str]]:
     """Run it beside the test; return the bootstrap address, and what runs it."""
     host = Host[str](lambda ready, stop: serve.serve(options, ready, log, stop=stop))
     return host.start(), host

@@ -146,6 +146,7 @@ class Performer:
     """Those at whose broker kproxy logs in anew; neither side is to be read from."""
     recorded: list[Entry] = attrs.field(factory=list)
     logs: list[str] = attrs.field(factory=list)
+    levels: list[str] = attrs.field(factory=list)
     _lost: list[tuple[int, Side, OSError]] = attrs.field(factory=list)
     _answered: deque[tuple[int, Address | str]] = attrs.field(factory=deque)
     _depth: int = 0
@@ -354,6 +355,7 @@ class Performer:
 
     def _log(self, action: Log) -> None:
         self.logs.append(action.text)
+        self.levels.append(action.level)
 
 
 PERFORMERS: dict[type, Callable[[Performer, Any], None]] = {

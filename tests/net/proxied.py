@@ -12,6 +12,7 @@ import trio
 
 from kproxy.net import serve
 from kproxy.proxy.settings import Settings
+from tests.bed.logged import to
 
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
 
@@ -56,7 +57,7 @@ async def proxied(
 
             async def run() -> None:
                 proxy.summary = await serve.serve(
-                    options, listening, proxy.logs.append, proxy.entries.extend, proxy.stop
+                    options, listening, to(proxy.logs), proxy.entries.extend, proxy.stop
                 )
 
             async with trio.open_nursery() as running:

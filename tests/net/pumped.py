@@ -16,6 +16,7 @@ from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.transport import Transport
 from kproxy.proxy.machine import Machine
+from tests.bed.logged import to
 
 
 @attrs.define(eq=False)
@@ -54,8 +55,8 @@ async def pumped(
     entries: list[Frame | Note] = []
     interface = await listeners.resolve("127.0.0.1")
     clock = Clock()
-    recorder = recorder or Recorder(None, logs.append, entries.extend)
-    pump = Pump(machine, interface, recorder, clock, logs.append, **options)
+    recorder = recorder or Recorder(None, to(logs), entries.extend)
+    pump = Pump(machine, interface, recorder, clock, to(logs), **options)
     ours = interface.open(0)
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:

@@ -9,6 +9,7 @@ import trio
 
 from kproxy.net.discovery import discover
 from kproxy.net.listeners import Listening
+from tests.bed.logged import to
 from tests.net.proxied import receive_exactly, unused_port
 from tests.proxy.playing import metadata, response
 
@@ -52,7 +53,7 @@ async def test_silence_and_the_end_of_it_are_said_once() -> None:
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
-                discover, [("127.0.0.1", port)], lambda _: None, logs.append, Listening()
+                discover, [("127.0.0.1", port)], lambda _: None, to(logs), Listening()
             )
             while not logs:
                 await trio.sleep(0.01)

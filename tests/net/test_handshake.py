@@ -12,8 +12,7 @@ import attrs
 import pytest
 import trio
 
-from kproxy.net.failures import Failures
-from kproxy.net.handshake import HandshakeFailed, Handshakes, Secured
+from kproxy.net.handshake import Failures, HandshakeFailed, Handshakes, Secured
 from kproxy.net.tls_transport import TlsTransport
 from tests.bed import certificates
 from tests.bed.certificates import Certificates

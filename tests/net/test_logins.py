@@ -18,9 +18,8 @@ import attrs
 import pytest
 import trio
 
-from kproxy.levels import level_of
 from kproxy.net import logins, running
-from kproxy.net.failures import Failures
+from kproxy.net.handshake import Failures
 from kproxy.net.logins import Logins, fetch_token
 from kproxy.net.security import security
 from kproxy.net.tls.credentials import Credentials
@@ -187,10 +186,11 @@ async def test_it_is_ready_as_soon_as_other_credentials_are_read(
 def test_who_shows_a_password_to_whoever_is_there_is_warned(
     mechanism: str, tls: BrokerTls | None, warned: bool
 ) -> None:
-    said: list[str] = []
-    security(tls, None, [], said.append, attrs.evolve(PLAIN, mechanism=mechanism))
+    said: list[tuple[str, str]] = []
+    log = lambda *line: said.append(line)  # noqa: E731
+    security(tls, None, [], log, attrs.evolve(PLAIN, mechanism=mechanism))
     shown = f"{mechanism} shows a password or a token"
-    assert any(shown in line and level_of(line) == "warning" for line in said) == warned
+    assert any(shown in line and level == "warning" for line, level in said) == warned
 
 
 async def test_a_client_works_for_many_sessions_and_nothing_of_it_is_recorded(

@@ -14,6 +14,7 @@ from kproxy.net.listeners import Listening
 from kproxy.net.unusable import Unusable
 from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import decode_response, messages
+from tests.bed.logged import to
 from tests.net.proxied import proxied, receive_exactly, unused_port
 from tests.net.test_pump import answer, answering, ask
 from tests.proxy.playing import metadata, request, response
@@ -113,7 +114,7 @@ async def test_one_of_several_bootstrap_addresses_that_is_ours_is_left_out() -> 
 
         async def run() -> None:
             options = serve.Options(settings, discover=False)
-            await serve.serve(options, lambda _: ready.set(), logs.append, None, stop)
+            await serve.serve(options, lambda _: ready.set(), to(logs), None, stop)
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(run)

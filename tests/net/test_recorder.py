@@ -13,6 +13,7 @@ from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
 from kproxy.exchange.pairing import Pairing
 from kproxy.net.recorder import Recorder
 from kproxy.recording import Recording, read
+from tests.bed.logged import to
 
 
 def frame(number: int, size: int = 100) -> Frame:
@@ -86,7 +87,7 @@ async def test_the_last_job_is_prepared_for_and_has_all_that_waits() -> None:
 async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -> None:
     disk, logs = Disk(), []
     disk.error = OSError(28, "No space left on device")
-    recorder = Recorder(disk, logs.append)
+    recorder = Recorder(disk, to(logs))
     async with running(recorder):
         recorder.put([frame(1), frame(2)])
         await until(lambda: recorder.frames_lost == 2)
@@ -116,7 +117,7 @@ async def test_a_gap_is_noted_without_further_traffic() -> None:
     """Else a kill of a proxy that has become quiet would leave no trace of it."""
     disk, logs = Disk(), []
     disk.error = OSError(28, "No space left on device")
-    recorder = Recorder(disk, logs.append)
+    recorder = Recorder(disk, to(logs))
     async with running(recorder):
         recorder.put([frame(1), frame(2)])
         await until(lambda: recorder.frames_lost == 2)
@@ -173,7 +174,7 @@ async def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that()
             super().write(entries)
 
     disk = Tight()
-    recorder = Recorder(disk, lambda _: None)
+    recorder = Recorder(disk, print)
     recorder.put([frame(1), frame(2)])
     await recorder.finish()
     assert disk.noted[0]["frames"] == recorder.frames_lost == 2
@@ -181,7 +182,7 @@ async def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that()
 
 async def test_connections_are_known_after_a_disk_that_hung() -> None:
     disk = Disk()
-    recorder = Recorder(disk, lambda _: None, backlog_bytes_max=1000)
+    recorder = Recorder(disk, print, backlog_bytes_max=1000)
     recorder.put([frame(1, 700)])
     opened = Note(CONNECTIONS, 2, {"event": "opened", "connection": 2})
     recorder.put([opened, frame(2)])
@@ -192,7 +193,7 @@ async def test_connections_are_known_after_a_disk_that_hung() -> None:
 
 
 def test_notes_are_bounded_too() -> None:
-    recorder = Recorder(Disk(), lambda _: None, backlog_bytes_max=1000)
+    recorder = Recorder(Disk(), print, backlog_bytes_max=1000)
     for number in range(10_000):
         recorder.put([Note(CONNECTIONS, 2, {"event": "opened", "connection": number})])
     assert recorder.backlog_bytes < 5 << 20
@@ -229,7 +230,7 @@ async def test_an_onlooker_that_fails_does_not_cost_the_recording() -> None:
     def watch(_) -> None:
         raise ZeroDivisionError("oh")
 
-    recorder = Recorder(disk, logs.append, watch)
+    recorder = Recorder(disk, to(logs), watch)
     async with running(recorder):
         recorder.put([frame(1)])
         await until(lambda: logs)

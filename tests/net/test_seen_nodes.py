@@ -17,7 +17,6 @@ import pytest
 import trio
 from hypothesis import strategies as st
 
-from kproxy.levels import level_of
 from kproxy.net import serve
 from kproxy.net.seen_nodes import EXPIRE_SECONDS, FILE_BYTES_MAX, NODES_MAX, Named, SeenNodes
 from kproxy.proxy.actions import Address, Listen
@@ -25,6 +24,7 @@ from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import messages
+from tests.bed.logged import to
 from tests.net.proxied import receive_exactly, unused_port
 from tests.proxy.playing import metadata, request, response
 
@@ -34,7 +34,7 @@ NODES = {1: ("kafka-1", 9092), 2: ("kafka-2", 9093)}
 
 
 def seen(folder: Path, logs: list[str], now: float = NOW) -> SeenNodes:
-    return SeenNodes(folder, BOOTSTRAP, logs.append, lambda: now)
+    return SeenNodes(folder, BOOTSTRAP, to(logs), lambda: now)
 
 
 def named(nodes: dict[int, Address], at: float = NOW) -> dict[int, Named]:
@@ -47,9 +47,9 @@ def test_what_was_named_is_known_to_the_next_run_and_to_its_user_alone(tmp_path:
         seen(folder, logs).save(named(NODES))
     finally:
         os.umask(umask)
-    again = SeenNodes(folder, [("kafka-1", 9092), ("kafka-2", 9092)], logs.append, lambda: NOW)
+    again = SeenNodes(folder, [("kafka-1", 9092), ("kafka-2", 9092)], to(logs), lambda: NOW)
     assert again.load() == NODES
-    assert SeenNodes(folder, [("kafka-1", 9092)], logs.append).load() == {}
+    assert SeenNodes(folder, [("kafka-1", 9092)], to(logs)).load() == {}
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder, again.path)]
     assert modes == [0o700, 0o700, 0o600]
     assert [path.name for path in folder.iterdir()] == [again.path.name] and not logs
@@ -163,11 +163,13 @@ def test_no_content_is_an_exception(content: bytes) -> None:
 def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     logs: list[str] = []
+    levels: list[str] = []
     file = seen(tmp_path / "file" / "kproxy", logs)
+    file.log = lambda text, level: (logs.append(text), levels.append(level))
     for _ in range(3):
         file.save(named(NODES))
     assert len(logs) == 1 and "cannot be kept" in logs[0] and "Not a directory" in logs[0]
-    assert level_of(logs[0]) == "warning"
+    assert levels == ["warning"]
 
 
 # ---- the machine
@@ -198,7 +200,7 @@ async def run(
     options = serve.Options(settings, nodes_folder=folder)
     ready, stop = trio.Event(), trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve.serve, options, lambda _: ready.set(), logs.append, None, stop)
+        nursery.start_soon(serve.serve, options, lambda _: ready.set(), to(logs), None, stop)
         with trio.fail_after(10):
             await ready.wait()
             yield
@@ -269,7 +271,7 @@ async def test_a_port_that_the_user_gave_is_open_from_the_start(tmp_path: Path) 
 async def test_a_broker_that_has_moved_meanwhile_is_reached(tmp_path: Path) -> None:
     logs, at, port, gone = [], unused_port(), unused_port(), unused_port()
     before = {3: (("127.0.0.1", gone), time.time())}
-    SeenNodes(tmp_path, [("127.0.0.1", at)], logs.append).save(before)
+    SeenNodes(tmp_path, [("127.0.0.1", at)], to(logs)).save(before)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker_at(at))
         async with run(port, at, tmp_path, logs):

@@ -18,7 +18,7 @@ import trio
 
 from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
-from kproxy.net import reloading, running, serve, service_manager
+from kproxy.net import reloading, running, serve
 from kproxy.net.serve import RunSummary
 from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Action
@@ -27,6 +27,7 @@ from kproxy.proxy.faults import Rule
 from kproxy.proxy.settings import Settings
 from kproxy.recording import entries, read, verify
 from kproxy.wire.protocol import decode_response, messages
+from tests.bed.logged import to
 from tests.net.proxied import Proxied, proxied, receive_exactly
 from tests.net.test_pump import answer, answering, ask
 from tests.proxy.machines import Answerer
@@ -130,7 +131,7 @@ async def test_a_defect_in_the_first_look_at_the_cluster_is_one_line(monkeypatch
                     served.append(await receive_exactly(client, len(answer(1))) == answer(1))
                 stop.set()
 
-            await serve.serve(serve.Options(settings), ready, logs.append, None, stop)
+            await serve.serve(serve.Options(settings), ready, to(logs), None, stop)
             nursery.cancel_scope.cancel()
     assert served == [True]
     (line,) = logs
@@ -294,7 +295,7 @@ async def test_nobody_is_told_that_a_replay_is_ready_when_it_ends(
             ends.set()
             has_read.wait(2)
 
-    for module in (running, reloading, service_manager):
+    for module in (running, reloading):
         monkeypatch.setattr(module, "notify", notify)
     monkeypatch.setattr(running, "_has_terminal", lambda: False)
 

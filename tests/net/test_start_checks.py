@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kproxy.net.start_checks import warn
+from tests.bed.logged import to
 
 
 async def warned(*arguments) -> list[str]:
     logs: list[str] = []
-    await warn(*arguments, logs.append)
+    await warn(*arguments, to(logs))
     return logs
 
 

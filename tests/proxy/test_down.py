@@ -9,7 +9,6 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import Note, Side
-from kproxy.levels import level_of
 from kproxy.proxy.actions import Address
 from kproxy.proxy.due import Due
 from kproxy.proxy.settings import Settings
@@ -309,7 +308,7 @@ def test_a_broker_that_is_probed_is_logged_when_it_goes_and_comes() -> None:
         "the bootstrap broker is down: it refuses",
         "node 2 answers again",
     ]
-    assert [level_of(line) for line in logs] == ["warning", "warning", "info"]
+    assert at.player.performer.levels == ["warning", "warning", "info"]
     spans = [
         (
             each.body["node_id"],

@@ -8,7 +8,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from kproxy.recording.compression import decompress
+from kproxy.recording.mcap import decompress
 
 DATA = b"some records, some records, some more records" * 100
 

@@ -20,6 +20,7 @@ from kproxy.recording.excerpt import excerpt
 from kproxy.recording.keeping import KEPT_FROM, KeepLimits
 from kproxy.recording.notices import notice
 from kproxy.recording.retention import Retention
+from tests.bed.logged import to
 from tests.recording.making import SETTINGS, START_NS, conversation, request, response, write
 
 BY = "--keep 2"
@@ -30,7 +31,7 @@ def begun(path: Path, limits: KeepLimits, log: list[str] | None = None) -> Reten
     """A recording with limits, each batch of which goes into a file of its own."""
     about = SETTINGS | {"start_ns": START_NS + MS, "metadata": {"keep": BY}}
     made = Recording(path, **about, rotate_ns=MS)
-    return Retention(made, limits, BY, (log if log is not None else []).append)
+    return Retention(made, limits, BY, to(log if log is not None else []))
 
 
 def fill(kept: Retention, files: int, first: int = 1) -> None:

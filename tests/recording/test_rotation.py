@@ -17,6 +17,7 @@ from kproxy.exchange.entries import CONNECTIONS, Entry, Frame, Note
 from kproxy.recording import Recording, RecordingWarning, info, read, recordings, verify
 from kproxy.recording.encoding import Wall
 from kproxy.recording.writer import Writer
+from tests.bed.logged import to
 from tests.recording.making import SETTINGS, START_NS, event, opened, plains, refusing, request
 
 SECOND = 1_000_000_000
@@ -141,7 +142,7 @@ def test_a_file_that_cannot_be_begun_costs_nothing_and_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs: list[str] = []
-    run = recording(tmp_path, rotate_ns=SECOND, log=logs.append)
+    run = recording(tmp_path, rotate_ns=SECOND, log=to(logs))
     run.write([opened(1)])
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", refusing(24))
@@ -160,7 +161,7 @@ def test_a_recording_that_is_deleted_goes_on_in_a_new_file(tmp_path: Path, what:
     logs: list[str] = []
     folder = tmp_path / "captures"
     folder.mkdir()
-    run = recording(folder, log=logs.append)
+    run = recording(folder, log=to(logs))
     run.write([opened(7), at(0, 1)])
     run.paths[0].unlink()
     if what == "folder":

@@ -25,6 +25,7 @@ from kproxy.net.transport import SocketTransport
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import messages
+from tests.bed.logged import to
 from tests.net.pumped import by
 from tests.proxy.playing import metadata, request, response
 
@@ -154,7 +155,7 @@ async def play(failures: Failures, paced: bool) -> tuple[list[Frame | Note], lis
 
         nursery.start_soon(trio.serve_listeners, answering, [listener])
         settings = Settings([listener.socket.getsockname()[:2]])
-        recorder = Recorder(None, logs.append, entries.extend)
+        recorder = Recorder(None, to(logs), entries.extend)
         interface = await listeners.resolve("127.0.0.1")
         secure = by(lambda stream: Failing(stream, failures))
         pump = Pump(
@@ -162,7 +163,7 @@ async def play(failures: Failures, paced: bool) -> tuple[list[Frame | Note], lis
             interface,
             recorder,
             time.time_ns,
-            logs.append,
+            to(logs),
             security=Security(secure, secure),
         )
         ours = interface.open(0)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from kproxy.exchange.words.wording import count
 from kproxy.look.diff.lines import total
 from kproxy.look.report.charts import escape
-from kproxy.look.report.page import GENERATOR, notices_of_page
-from kproxy.look.report.style import STYLE
+from kproxy.look.report.page import GENERATOR, STYLE, notices_of_page
 from kproxy.replay.compared import Difference
 
 _ROWS_MAX = 500

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
-from kproxy.levels import failure
 from kproxy.look.lines.log import LineLog
 from kproxy.look.lines.output import TextOutput
 from kproxy.printable import without_credentials
@@ -56,7 +55,7 @@ class Console:
 
     def fail(self, text: str, code: int = 1) -> int:
         """Print in one line why the proxy ends; return the exit code."""
-        self.log.write(failure(without_credentials(text)))
+        self.log.write(without_credentials(text), level="error")
         return code
 
     def __enter__(self) -> Console:

@@ -172,8 +172,8 @@ class _Fields:
     start: int
     exchange: Exchange
     end: int = attrs.field(default=0, init=False)
-    _paths: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
-    _spans: list[Span] = attrs.field(factory=list[Span], init=False)
+    _paths: dict[str, int] = attrs.field(factory=dict, init=False)
+    _spans: list[Span] = attrs.field(factory=list, init=False)
     _at: int = attrs.field(default=0, init=False)
     _position: int = attrs.field(default=0, init=False)
     """The end of what has rows."""
@@ -190,7 +190,7 @@ class _Fields:
         self._layout = found
 
     _layout: Layout = attrs.field(init=False)
-    _within: list[Any] = attrs.field(factory=list[Any], init=False)
+    _within: list[Any] = attrs.field(factory=list, init=False)
     """The elements of arrays around the current field."""
 
     def rows(self, value: Any, style: str = "") -> Iterator[FrameRow]:

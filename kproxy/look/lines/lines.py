@@ -213,7 +213,7 @@ class _FoldedNoise:
     """The line of the first exchange that is folded; shown if it is the only one."""
     first: Noise
     last: Noise
-    counts: dict[str, int] = attrs.field(factory=dict[str, int])
+    counts: dict[str, int] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -247,17 +247,13 @@ class Folding:
     """Longest time that folded lines are held back, by the times of the exchanges."""
     _recording: str = attrs.field(default="", init=False)
     """The name of the recording whose connections the following are of."""
-    _shown: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    _shown: dict[int, int] = attrs.field(factory=dict, init=False)
     """Connection whose last exchange was noise → time of its last line about noise."""
-    _quiet: dict[int, _FoldedNoise] = attrs.field(factory=dict[int, _FoldedNoise], init=False)
-    _clients: dict[int, str | None] = attrs.field(factory=dict[int, str | None], init=False)
-    _tls_failures: dict[tuple[str, str], _TlsFailures] = attrs.field(
-        factory=dict[tuple[str, str], _TlsFailures], init=False
-    )
+    _quiet: dict[int, _FoldedNoise] = attrs.field(factory=dict, init=False)
+    _clients: dict[int, str | None] = attrs.field(factory=dict, init=False)
+    _tls_failures: dict[tuple[str, str], _TlsFailures] = attrs.field(factory=dict, init=False)
     """By host of the client and reason."""
-    _ended: list[tuple[ConnectionEnd, str | None]] = attrs.field(
-        factory=list[tuple[ConnectionEnd, str | None]], init=False
-    )
+    _ended: list[tuple[ConnectionEnd, str | None]] = attrs.field(factory=list, init=False)
     """Ends that came one after the other, together and in the same way, with their client ids."""
 
     def resize(self, width: int | None) -> None:

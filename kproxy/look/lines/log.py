@@ -17,12 +17,14 @@ import json
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
 import attrs
 
-from kproxy.levels import level_of
+from kproxy.defects import DEFECT
+from kproxy.levels import Level
 from kproxy.look.lines.output import FINISH_SECONDS, TextOutput
 from kproxy.printable import printable
 
@@ -68,7 +70,7 @@ class _KindCounts:
 class Repeats:
     """Decides which lines are written and counts the others; time (`now`, ns) is an argument."""
 
-    _kinds: dict[str, _KindCounts] = attrs.field(factory=dict[str, _KindCounts], init=False)
+    _kinds: dict[str, _KindCounts] = attrs.field(factory=dict, init=False)
 
     def lines(self, text: str, now: int) -> list[str]:
         """Return the lines to write for `text`: the line, if it is not held back, and counts."""
@@ -105,9 +107,8 @@ class Repeats:
         del self._kinds[key]
         if not kind.held_back:
             return []
-        last = kind.last_held_back
-        more = f"and {kind.held_back:,} more like this in the last minute: {last}"
-        return [type(last)(more)]  # of the same level
+        more = f"and {kind.held_back:,} more like this in the last minute"
+        return [f"{more}: {kind.last_held_back}"]
 
 
 class LineLog:
@@ -124,30 +125,28 @@ class LineLog:
         log_format: str = "text",
     ) -> None:
         self._format = FORMATS[log_format]
-        self._repeats = Repeats()
+        self._repeats = defaultdict[Level, Repeats](Repeats)
         self._clock = clock
         self._lock = threading.Lock()
         self._output = TextOutput(stream, self._dropped, self._tick, tick_seconds=tick_seconds)
 
-    def __call__(self, text: str) -> None:
+    def __call__(self, text: str, level: Level = "info", /) -> None:
         """Log one line."""
         with self._lock:
-            line = type(text)(printable(text[:_LINE_LENGTH_MAX]))  # with its level
-            lines = self._repeats.lines(line, self._clock())
-        self._put(lines)
+            line = printable(text[:_LINE_LENGTH_MAX])
+            lines = self._repeats[level].lines(line, self._clock())
+        self.write(*lines, prefix=PREFIX, level=level)
 
-    def write(self, *lines: str) -> None:
-        """Write lines without a prefix or a limit, made printable."""
+    def write(self, *lines: str, prefix: str = "", level: Level = "info") -> None:
+        """Write lines without a limit, made printable. One without another level that tells of a
+        defect is an error."""
         if lines:
-            self._output.put(self._text(lines))
+            self._output.put(self._text(lines, prefix, level))
 
-    def _put(self, lines: Sequence[str]) -> None:
-        if lines:
-            self._output.put(self._text(lines, PREFIX))
-
-    def _text(self, lines: Sequence[str], prefix: str = "") -> str:
-        shown = (self._format(level_of(line), prefix + printable(line)) for line in lines)
-        return "".join(f"{line}\n" for line in shown)
+    def _text(self, lines: Sequence[str], prefix: str, level: Level) -> str:
+        levels = ("error" if level == "info" and DEFECT in line else level for line in lines)
+        shown = zip(levels, lines, strict=True)
+        return "".join(f"{self._format(at, prefix + printable(line))}\n" for at, line in shown)
 
     def _dropped(self, text: str) -> str:
         return self._format("warning", PREFIX + text)
@@ -160,12 +159,14 @@ class LineLog:
 
     def finish(self, seconds: float = FINISH_SECONDS) -> None:
         """Write what is left; give up after so many seconds."""
-        with self._lock:
-            lines = self._repeats.finish()
-        self._put(lines)
+        if text := self._counts(Repeats.finish):
+            self._output.put(text)
         self._output.finish(seconds)
 
     def _tick(self) -> str:
+        return self._counts(lambda repeats: repeats.due(self._clock()))
+
+    def _counts(self, of: Callable[[Repeats], list[str]]) -> str:
         with self._lock:
-            lines = self._repeats.due(self._clock())
-        return self._text(lines, PREFIX)
+            found = [(of(repeats), level) for level, repeats in self._repeats.items()]
+        return "".join(self._text(lines, PREFIX, level) for lines, level in found)

@@ -2,16 +2,23 @@
 
     Stream ─▶ Folding ─▶ lines, in order of completion      (`by_request`: sorted, at the end)
           └─▶ jsonl ──▶ JSON, in pieces
+    FileFollower ─▶ exchanges ─▶ Folding ─▶ lines, at once      `kproxy tail`: as a file grows
 
 The first line comes at once, and a reader that stops early (`| head`) ends the command. The content
 of a line is described in `exchange.words.line`, its form on a terminal in `lines`.
+
+The recorder writes within 100 ms of the traffic, so `tail` has a line 200 ms after its response.
+It ends when the recording is complete and no other file continues it, or its writer has died.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -26,11 +33,13 @@ from kproxy.look.lines.lines import Folding, LineStyle, style_for, terminal_widt
 from kproxy.look.lines.progress import Progress, is_file, reading
 from kproxy.look.lines.stream import Stream
 from kproxy.printable import printable
+from kproxy.recording.following import POLL_SECONDS
 from kproxy.recording.paths import by_recording, named, names, short_names
 from kproxy.recording.reader import starting
 
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
+
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
 """Filter keys that name certain exchanges; with one of them nothing is folded as noise."""
@@ -279,3 +288,52 @@ def _flush(out: TextIO) -> None:
         out.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+
+
+LINES_BEFORE = 10
+"""Lines of exchanges recorded before the start that are shown first."""
+_FOLDED_FOR = timedelta(seconds=10)
+
+
+def show_tail(
+    path: Path,
+    out: TextIO,
+    wanted: Filter | None = None,
+    lines_before: int | None = LINES_BEFORE,
+    local: bool = False,
+) -> None:
+    """Write lines of a recording as it grows, until it is complete.
+
+    It begins with the last `lines_before` lines that are there already; None: with all.
+
+    Raises:
+        RecordingError: the path is not there, not a recording, or damaged.
+    """
+    stream = Stream([path], wanted)
+    folds = not names_one(wanted)
+    folding = Folding(style_for(out, local), folds, folded_for=_FOLDED_FOR)
+    lines = _growing_lines(stream, folding, lines_before, out)
+    write((f"{line}\n" for line in lines), stream.notices, out, "tail")
+
+
+def _growing_lines(
+    stream: Stream, folding: Folding, lines_before: int | None, out: TextIO
+) -> Iterator[str]:
+    before: deque[str] | None = deque(maxlen=lines_before)
+    waiting = False
+    for each in stream.growing():
+        if each is None:  # everything recorded so far has been read
+            if not waiting:
+                yield from before or ()
+                yield from folding.pause()
+                before, waiting = None, True
+                out.flush()
+            time.sleep(POLL_SECONDS)
+        else:
+            waiting = False
+            lines = folding.take(each)
+            if before is None:
+                yield from lines
+            else:
+                before.extend(lines)
+    yield from folding.flush()

@@ -39,14 +39,14 @@ class _RecordingState:
 
     number: int = 1
     name: str | None = None
-    peers: dict[int, _Peers] = attrs.field(factory=dict[int, _Peers], init=False)
+    peers: dict[int, _Peers] = attrs.field(factory=dict, init=False)
     """Connection → who is connected by it."""
-    ended_ns: dict[_Peers, int] = attrs.field(factory=dict[_Peers, int], init=False)
+    ended_ns: dict[_Peers, int] = attrs.field(factory=dict, init=False)
     """The end of the connection that ended first …"""
-    begun_ns: dict[_Peers, list[int]] = attrs.field(factory=dict[_Peers, list[int]], init=False)
+    begun_ns: dict[_Peers, list[int]] = attrs.field(factory=dict, init=False)
     """… and the first uses of those that were begun before."""
     batches: ProducerStates = attrs.field(factory=ProducerStates, init=False)
-    leaders: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
+    leaders: dict[TopicPartition, int] = attrs.field(factory=dict, init=False)
 
 
 @attrs.define(eq=False)
@@ -64,15 +64,13 @@ class Stats:
     """The arrival of the earliest request; it may complete, and be counted, after later ones."""
     last: datetime | None = attrs.field(default=None, init=False)
     """The arrival of the latest request."""
-    generations: dict[tuple[str, int], set[int]] = attrs.field(
-        factory=dict[tuple[str, int], set[int]], init=False
-    )
+    generations: dict[tuple[str, int], set[int]] = attrs.field(factory=dict, init=False)
     """Group and recording → the generations (KIP-848: epochs) that members joined."""
     throttled: int = attrs.field(default=0, init=False)
     connection_count: int = attrs.field(default=0, init=False)
-    ended_by: Counter[str | None] = attrs.field(factory=Counter[str | None], init=False)
+    ended_by: Counter[str | None] = attrs.field(factory=Counter, init=False)
     """Ends of connections by the side that ended first: client, broker, proxy; None: unknown."""
-    tls_failures: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    tls_failures: Counter[str] = attrs.field(factory=Counter, init=False)
     """Ends of connections on which TLS failed, by their reason."""
     retries: int = attrs.field(default=0, init=False)
     """Batches that idempotent producers sent again."""

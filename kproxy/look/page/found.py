@@ -66,7 +66,7 @@ class ConnectionCounts:
 
     node_id: int | None
     client_id: str | None
-    by_slot: Counter[int] = attrs.field(factory=Counter[int])
+    by_slot: Counter[int] = attrs.field(factory=Counter)
 
 
 @attrs.frozen(eq=False)
@@ -111,21 +111,17 @@ class MatchingExchanges:
     """When requests arrived, by API key …"""
     _lane_slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
     """… and by connection."""
-    _lanes: dict[Lane, tuple[int | None, str | None]] = attrs.field(
-        factory=dict[Lane, tuple[int | None, str | None]], init=False
-    )
+    _lanes: dict[Lane, tuple[int | None, str | None]] = attrs.field(factory=dict, init=False)
     """The connections that are counted → node_id, client_id."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     _numbers: array[int] = attrs.field(factory=lambda: array("q"), init=False)
     """The number of each exchange."""
-    _batches: list[_MatchingBatch] = attrs.field(factory=list[_MatchingBatch], init=False)
-    _kept: dict[int, Exchange] = attrs.field(factory=dict[int, Exchange], init=False)
+    _batches: list[_MatchingBatch] = attrs.field(factory=list, init=False)
+    _kept: dict[int, Exchange] = attrs.field(factory=dict, init=False)
     """Exchanges that end in no batch, by their place in the list."""
-    _waited: dict[int, Unanswered] = attrs.field(factory=dict[int, Unanswered], init=False)
+    _waited: dict[int, Unanswered] = attrs.field(factory=dict, init=False)
     """Place in the list → what an unanswered request waited for."""
-    _rows: OrderedDict[int, dict[int, ExchangeRow]] = attrs.field(
-        factory=OrderedDict[int, dict[int, ExchangeRow]], init=False
-    )
+    _rows: OrderedDict[int, dict[int, ExchangeRow]] = attrs.field(factory=OrderedDict, init=False)
     """The rows of the batches that were read again last: first place → number → row."""
     _unpacking: Unpacking = attrs.field(factory=Unpacking, init=False)
     """What the pass, and who looks at its exchanges, may unpack."""

@@ -145,7 +145,7 @@ class _Portions:
     file: TextIO
     begins: list[int] = attrs.Factory(list)
     """The number of the first exchange of each portion."""
-    _texts: list[str] = attrs.field(factory=list[str], init=False)
+    _texts: list[str] = attrs.field(factory=list, init=False)
     """Exchanges of the portion that is not written yet."""
     _characters: int = attrs.field(default=0, init=False)
     _count: int = attrs.field(default=0, init=False)

@@ -63,7 +63,7 @@ async def serve(paths: list[str], listener: HandedOver) -> None:
         nursery.cancel_scope.cancel()
 
 
-def _log(text: str) -> None:
+def _log(text: str, level: str = "info") -> None:
     print(printable(f"kproxy, its page: {text}"), file=sys.stderr, flush=True)
 
 

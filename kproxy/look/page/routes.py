@@ -18,7 +18,7 @@ kind; after ANSWER_SECONDS the answer says that it took too long. No exception e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -29,6 +29,7 @@ import trio
 
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
+from kproxy.levels import Logger
 from kproxy.look.lines.stats_lines import stats_of
 from kproxy.look.lines.stream import Stream
 from kproxy.look.page import shown
@@ -74,7 +75,7 @@ class Pages:
     paths: Sequence[Path | str]
     nursery: trio.Nursery
     """Waits for threads."""
-    log: Callable[[str], None]
+    log: Logger
     # Those who wait for one kind of work do not wait for another.
     _searches: Searches = attrs.field(
         default=attrs.Factory(lambda own: Searches(own.paths, own.nursery, own.log), True),

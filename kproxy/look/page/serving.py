@@ -11,6 +11,7 @@ from pathlib import Path
 
 import trio
 
+from kproxy.levels import Logger
 from kproxy.look.page.routes import Pages
 from kproxy.net import listeners
 from kproxy.net.addresses import listening_at, reachable
@@ -22,7 +23,7 @@ from kproxy.proxy.actions import Address
 
 async def serve(
     paths: Sequence[Path | str], at: Address, ready: Callable[[str], None],
-    log: Callable[[str], None],
+    log: Logger,
 ) -> None:  # fmt: skip
     """Serve the page of recordings; call `ready` with its address.
 

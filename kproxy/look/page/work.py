@@ -26,6 +26,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange.filter import Filter, FilterError, parse
+from kproxy.levels import Logger
 from kproxy.look.page.findings import GrowingFindings
 from kproxy.look.page.found import MatchingExchanges
 from kproxy.net.control import Answer, RequestRefused, json_answer, refusal
@@ -69,7 +70,7 @@ class Searches:
 
     paths: Sequence[Path | str]
     nursery: trio.Nursery
-    log: Callable[[str], None]
+    log: Logger
     _by_filter: OrderedDict[str, Search[MatchingExchanges]] = attrs.Factory(OrderedDict)
     _findings: Search[GrowingFindings] | None = None
     """None until somebody asks."""
@@ -205,7 +206,7 @@ class Results:
     size_bytes: Callable[[], int]
     """Returns the size of the recordings now."""
     nursery: trio.Nursery
-    log: Callable[[str], None]
+    log: Logger
     _by_key: OrderedDict[tuple[str, ...], _WholeAnswer] = attrs.Factory(OrderedDict)
     _threads: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(RESULTS_AT_ONCE))
 
@@ -285,7 +286,7 @@ def _is_asked(what: Search[Any] | _WholeAnswer) -> bool:
     return time.monotonic() - what.asked < ASKED_SECONDS
 
 
-def _log_defect(log: Callable[[str], None], what: str, error: Exception) -> str:
+def _log_defect(log: Logger, what: str, error: Exception) -> str:
     text = f"{what} failed {defect(error)}"
     log(text)
     return text

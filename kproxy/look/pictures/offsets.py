@@ -1,5 +1,5 @@
 """The offsets of a partition over time: where its log ends and begins, what groups fetched and
-committed, and the last stable offset.
+committed, and the last stable offset; and how far groups are behind with what they committed.
 
     20 ┤      ┌───────────── end of the log
        │   ┌──┘ I   I   I    fetched
@@ -8,11 +8,12 @@ committed, and the last stable offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.words.wording import count
 from kproxy.look.pictures import drawing
 from kproxy.look.pictures.bounded import Steps
 from kproxy.look.pictures.drawing import LEFT_WIDTH, RIGHT_WIDTH, WIDTH, Element, Panel, TimeAxis
@@ -103,3 +104,28 @@ def _line(
         rest = f"M{x:.1f} {y(value):.1f}H{axis.x(axis.until_ns):.1f}"
         yield drawing.element("path", d=rest, kind=f"{kind} faint")
     yield drawing.element("path", drawing.element("title", told), d=path or "M0 0", kind=kind)
+
+
+_LINES_DRAWN = 4
+
+
+def lag(behind: Mapping[TopicPartition, Steps], uncommitted: Sequence[TopicPartition]) -> Panel:
+    """Return the panel of a group's partitions, those that were furthest behind; others have no lag
+    for nothing is committed."""
+    worst = sorted(behind, key=lambda where: (-most(behind[where]), where))
+    lines = [
+        (f"curve lag n{at}", f"{where.topic}[{where.partition}]", behind[where])
+        for at, where in enumerate(worst[:_LINES_DRAWN])
+    ]
+    more = len(worst) - len(lines)
+    heading = f"lag; {count(more, 'more partition')}, less far behind" if more > 0 else "lag"
+    if uncommitted:
+        topic, partition = uncommitted[0]
+        others = f" and {len(uncommitted) - 1} more" if len(uncommitted) > 1 else ""
+        heading += f"; of {topic}[{partition}]{others} nothing is committed"
+    return plot(heading, lines, from_zero=True)
+
+
+def most(steps: Steps) -> int:
+    """Return the largest value."""
+    return max((each.high for each in steps.points if each.value is not None), default=0)

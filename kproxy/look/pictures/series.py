@@ -133,13 +133,11 @@ class Series:
     gaps: list[tuple[int, int]] = attrs.Factory(list)
     """Times of which the recording does not tell; beyond `_GAPS_MAX` the last reaches on."""
     _is_gap: bool = attrs.field(default=False, init=False)
-    _readers: dict[TopicPartition, set[str]] = attrs.field(
-        factory=dict[TopicPartition, set[str]], init=False
-    )
+    _readers: dict[TopicPartition, set[str]] = attrs.field(factory=dict, init=False)
     """Partition → the groups of `committed`."""
-    _on: dict[int, set[str]] = attrs.field(factory=dict[int, set[str]], init=False)
+    _on: dict[int, set[str]] = attrs.field(factory=dict, init=False)
     """Connection → the groups of its members."""
-    _waited_ms: dict[Client, float] = attrs.field(factory=dict[Client, float], init=False)
+    _waited_ms: dict[Client, float] = attrs.field(factory=dict, init=False)
     """How long a client has waited, as the history had counted."""
 
     @classmethod

@@ -13,9 +13,8 @@ from kproxy.history.standing import STAND_MS_MIN
 from kproxy.history.transactions import COMMITTED
 from kproxy.look.pictures.bounded import Steps
 from kproxy.look.pictures.drawing import Panel, Picture, TimeAxis, picture
-from kproxy.look.pictures.lag import lag, most
 from kproxy.look.pictures.members import members
-from kproxy.look.pictures.offsets import offsets
+from kproxy.look.pictures.offsets import lag, most, offsets
 from kproxy.look.pictures.series import ENDED, REMOVED, GroupRows, Series
 from kproxy.look.pictures.transactions import ended_ns, kept, transactions
 from kproxy.look.pictures.waits import waiting, waiting_rows

@@ -45,11 +45,11 @@ class Recoveries:
     """Hits of fault rules in a recording, and what its clients did, in order of completion."""
 
     recording: str
-    _hits: list[Note] = attrs.field(factory=list[Note], init=False)
-    _hit_numbers: set[int] = attrs.field(factory=set[int], init=False)
-    _opened_us: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    _hits: list[Note] = attrs.field(factory=list, init=False)
+    _hit_numbers: set[int] = attrs.field(factory=set, init=False)
+    _opened_us: dict[int, int] = attrs.field(factory=dict, init=False)
     """Connection → when it was opened."""
-    _clients: dict[int, Client] = attrs.field(factory=dict[int, Client], init=False)
+    _clients: dict[int, Client] = attrs.field(factory=dict, init=False)
     """Connection → its client."""
     _tries: dict[_Asker, tuple[array[int], array[int]]] = attrs.field(
         factory=lambda: defaultdict(lambda: (array("q"), array("q"))), init=False
@@ -57,7 +57,7 @@ class Recoveries:
     """The times of requests, and their numbers, negative unless they succeeded and no rule touched
     them."""
     _touched: dict[int, tuple[Ref, list[str], frozenset[str]]] = attrs.field(
-        factory=dict[int, tuple[Ref, list[str], frozenset[str]]], init=False
+        factory=dict, init=False
     )
     """Exchanges that rules touched: their topics, and the actions after which they succeeded."""
     _has_rules: bool = attrs.field(default=False, init=False)

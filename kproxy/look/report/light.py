@@ -124,14 +124,12 @@ class ReportReading:
     pictured: bool = False
     charted: bool = True
     part: ReportPart = attrs.field(factory=ReportPart, init=False)
-    recordings: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    recordings: dict[str, str] = attrs.field(factory=dict, init=False)
     """The id of each file's recording, by path."""
-    names: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    names: dict[str, str] = attrs.field(factory=dict, init=False)
     """Its name, where there are several."""
-    _on_times: list[str] = attrs.field(factory=list[str], init=False)
-    _by_recording: dict[str, _RecordingReading] = attrs.field(
-        factory=dict[str, _RecordingReading], init=False
-    )
+    _on_times: list[str] = attrs.field(factory=list, init=False)
+    _by_recording: dict[str, _RecordingReading] = attrs.field(factory=dict, init=False)
 
     def read(self, follow: Follow = Follow.NO) -> Iterator[bool]:
         """Take one item after the other; yield whether there is one: False wherever there is no

@@ -75,13 +75,11 @@ _RECORD_APIS = frozenset({"Produce", "Fetch", "ShareFetch"})
 class _UnreadableRecords:
     """Finds the topics that have records which cannot be read."""
 
-    _first: dict[str, tuple[Unreadable, str, int]] = attrs.field(
-        factory=dict[str, tuple[Unreadable, str, int]], init=False
-    )
+    _first: dict[str, tuple[Unreadable, str, int]] = attrs.field(factory=dict, init=False)
     """Topic → the first of them, who sent or got it, and in which exchange."""
-    _counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    _counts: dict[str, int] = attrs.field(factory=dict, init=False)
     _read: int = attrs.field(default=0, init=False)
-    _readable: set[int] = attrs.field(factory=set[int], init=False)
+    _readable: set[int] = attrs.field(factory=set, init=False)
     """Hashes of the batches that can be read: consumers of several groups fetch what a producer
     wrote, byte by byte."""
 

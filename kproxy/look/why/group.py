@@ -79,7 +79,10 @@ def _told(history: History, group: Group) -> Iterator[str]:
     """Yield the sentences about happenings and generations in order of time."""
     names, happenings = MemberNames(group, history.connections), group.happenings
     timed = [
-        (_ANSWERED.get(each.kind, _asked_ns)(each), _SENTENCES[each.kind](names, each))
+        (
+            each.ref.answered_ns if each.kind == "let in" else each.ref.time_ns,
+            _SENTENCES[each.kind](names, each),
+        )
         for each in happenings
     ]
     if happenings.dropped:
@@ -128,14 +131,6 @@ def _commits(history: History, group: Group) -> Iterator[str]:
 
 
 # ---- sentences
-
-
-def _asked_ns(one: Happening) -> int:
-    return one.ref.time_ns
-
-
-def _answered_ns(one: Happening) -> int:
-    return one.ref.answered_ns
 
 
 def _who(names: MemberNames, one: Happening) -> str:
@@ -298,5 +293,3 @@ _SENTENCES: dict[str, Callable[[MemberNames, Happening], str]] = {
     "is to have": _is_to_have,
 }
 """Kind of happening → its sentence."""
-_ANSWERED: dict[str, Callable[[Happening], int]] = {"let in": _answered_ns}
-"""Those that are of the time of the answer."""

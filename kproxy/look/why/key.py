@@ -91,13 +91,9 @@ class _KeyStory:
     unreadable: str = ""
     """The first records of the topic that cannot be read, with their exchange."""
     unreadable_count: int = 0
-    _ahead: dict[tuple[str, int], list[int]] = attrs.field(
-        factory=dict[tuple[str, int], list[int]], init=False
-    )
+    _ahead: dict[tuple[str, int], list[int]] = attrs.field(factory=dict, init=False)
     """Group and partition → heap of the offsets of records that it has not committed past."""
-    _latest: dict[tuple[str, int], Commit] = attrs.field(
-        factory=dict[tuple[str, int], Commit], init=False
-    )
+    _latest: dict[tuple[str, int], Commit] = attrs.field(factory=dict, init=False)
 
     @property
     def of(self) -> TopicState:

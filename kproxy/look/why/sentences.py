@@ -216,10 +216,10 @@ def count_in(counter: Counter[str], name: str) -> None:
 class ErrorCounts:
     """Errors of exchanges."""
 
-    _routine: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    _routine: Counter[str] = attrs.field(factory=Counter, init=False)
     """Those by which clients and brokers come to terms."""
-    _errors: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]], init=False)
-    _first: dict[tuple[str, str], Ref] = attrs.field(factory=dict[tuple[str, str], Ref], init=False)
+    _errors: Counter[tuple[str, str]] = attrs.field(factory=Counter, init=False)
+    _first: dict[tuple[str, str], Ref] = attrs.field(factory=dict, init=False)
 
     def add(self, exchange: Exchange, errors: Sequence[str]) -> None:
         """Count errors of an exchange, each once."""

@@ -137,14 +137,12 @@ class KeysOnPartitions:
 
     _history: History
     """It has the exchange that is added already."""
-    _topics: dict[str, _TopicKeys] = attrs.field(factory=dict[str, _TopicKeys], init=False)
+    _topics: dict[str, _TopicKeys] = attrs.field(factory=dict, init=False)
     _kept: int = attrs.field(default=0, init=False)
     _read: int = attrs.field(default=0, init=False)
     """The number of records that were read."""
-    _examples: dict[str, tuple[bytes, _KeyWrite, _KeyWrite]] = attrs.field(
-        factory=dict[str, tuple[bytes, _KeyWrite, _KeyWrite]], init=False
-    )
-    _split: dict[str, set[bytes]] = attrs.field(factory=dict[str, set[bytes]], init=False)
+    _examples: dict[str, tuple[bytes, _KeyWrite, _KeyWrite]] = attrs.field(factory=dict, init=False)
+    _split: dict[str, set[bytes]] = attrs.field(factory=dict, init=False)
 
     def add(self, item: Item, taken: ExchangeRows | None) -> None:
         """Take the next item, and what the history has taken of it."""

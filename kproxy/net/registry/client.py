@@ -10,6 +10,12 @@
 Of Protobuf a registry is asked for its descriptors (`format=serialized`); one that has only the
 text gives that, which is compiled (`proto`).
 
+A folder of files is as good: `.avsc` (Avro), `.proto` (Protobuf, which may import others of it),
+`.json` (JSON Schema), named for what they are of::
+
+    17.avsc  17-order.avsc      the schema of id 17; a GUID instead of the number is as good
+    orders-value.avsc           of values on the topic orders whose id no file has; -key: of keys
+
 Invariants: what a registry sends is not trusted. Its answers, references and time are bounded, and
 it leads to no other host. Credentials are in a header, and never in a message.
 """
@@ -21,24 +27,18 @@ import http.client
 import io
 import json
 import ssl
+import stat
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from kproxy.exchange.schema_ids import SchemaUse
 from kproxy.net.registry import proto
-from kproxy.net.registry.folder import Folder
-from kproxy.net.registry.source import (
-    SCHEMA_BYTES_MAX,
-    Access,
-    FoundSchema,
-    RegistryError,
-    Source,
-)
+from kproxy.net.registry.source import SCHEMA_BYTES_MAX, Access, FoundSchema, RegistryError, Source
 from kproxy.net.tls.stores import load_trust
 from kproxy.printable import printable
 from kproxy.wire.payloads.schemas import Schema, SchemaId
@@ -362,3 +362,69 @@ def _ids_in(body: Any) -> list[SchemaId]:
         return [UUID(body["guid"])]
     except (KeyError, TypeError, ValueError, AttributeError):
         return []
+
+
+KINDS = {".avsc": "AVRO", ".proto": proto.KIND, ".json": "JSON"}
+"""Suffix of a file → the kind of its schema."""
+
+
+class Folder:
+    """A folder of schemas."""
+
+    def __init__(self, path: Path) -> None:
+        """Take schemas from a folder.
+
+        Raises: RegistryError, when there is none.
+        """
+        if not path.is_dir():
+            what = "give http://HOST:PORT of a registry, or a folder of .avsc, .proto, .json files"
+            # What was meant as a URL may have a key in it, which is not echoed.
+            named = "it" if any(sign in str(path) for sign in "@?#") else repr(str(path))
+            raise RegistryError(printable(f"{named} is no folder; {what}"))
+        self._path = path
+
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return str(self._path)
+
+    def find(self, schema_id: SchemaId, use: SchemaUse) -> FoundSchema | None:
+        """Return the schema of an id; None if no file is for it.
+
+        Raises: RegistryError.
+        """
+        try:
+            files = sorted(each for each in self._path.iterdir() if each.suffix in KINDS)
+        except OSError as error:
+            raise RegistryError(printable(f"{self.name}: {error.strerror}")) from None
+        for file in [*_of_id(files, schema_id), *_of_topic(files, use)]:
+            kind, subject = KINDS[file.suffix], f"{use.topic}-{use.part}"
+            definition = self._definition(file)
+            return FoundSchema(frozenset({schema_id}), Schema(kind, definition, (), subject))
+        return None
+
+    def _definition(self, file: Path) -> str:
+        if file.suffix == ".proto":
+            return proto.compiled_file(self._path, file.name)
+        try:
+            about = file.stat()
+            if not stat.S_ISREG(about.st_mode) or about.st_size > SCHEMA_BYTES_MAX:
+                what = f"is no file of at most {SCHEMA_BYTES_MAX >> 20} MiB"
+                raise RegistryError(printable(f"{file} {what}"))
+            return file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise RegistryError(printable(f"{file}: {error.strerror}")) from None
+        except ValueError:
+            raise RegistryError(printable(f"{file} is no text in UTF-8")) from None
+
+
+def _of_id(files: list[Path], schema_id: SchemaId) -> Iterator[Path]:
+    for file in files:
+        if file.stem == str(schema_id) or file.stem.startswith(f"{schema_id}-"):
+            yield file
+
+
+def _of_topic(files: list[Path], use: SchemaUse) -> Iterator[Path]:
+    for file in files:
+        if file.stem == f"{use.topic}-{use.part}":
+            yield file

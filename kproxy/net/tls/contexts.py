@@ -23,7 +23,7 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.levels import warning
+from kproxy.levels import Logger
 from kproxy.net.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
 from kproxy.net.tls.stores import load_identity, load_pem, load_revoked, load_trust
 
@@ -62,7 +62,7 @@ class ContextSource:
         make: Callable[[], ssl.SSLContext],
         side: str,
         files: list[Path],
-        log: Callable[[str], None],
+        log: Logger,
         lasts_seconds: float = math.inf,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -113,7 +113,7 @@ class ContextSource:
             self._due = self._clock() + _RETRY_SECONDS
             if checked.asked or checked.failure != self._failure:
                 what = f"TLS {self.side} goes on with the files from before"
-                self.log(warning(f"{what}: {checked.failure}"))
+                self.log(f"{what}: {checked.failure}", "warning")
         else:
             self._due = self._clock() + self._lasts_seconds
             self._context = checked.context
@@ -127,7 +127,7 @@ class ContextSource:
         return [_state(path) for path in self._files]
 
 
-def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource:
+def broker_contexts(tls: BrokerTls, log: Logger) -> ContextSource:
     """Return the contexts for connections to brokers.
 
     Raises:
@@ -159,7 +159,7 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
 def listen_contexts(
     tls: ListenTls,
     names: list[str],
-    log: Callable[[str], None],
+    log: Logger,
     clock: Callable[[], float] = time.time,
 ) -> ContextSource:
     """Return the contexts for connections from clients; `names` are for a certificate of kproxy's

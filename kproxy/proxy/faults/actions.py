@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kproxy.proxy.faults import capping, damage, endings, failing, legal, timing, topology
+from kproxy.proxy.faults import capping, damage, endings, failing, timing, topology
 from kproxy.proxy.faults.action import AFTER, BEFORE, Action, Levels, PhaseByApi
 from kproxy.proxy.faults.apis import api_keys, parse_apis
 from kproxy.proxy.faults.values import parse_frame_bytes, parse_size, parse_yes, positive_ns
@@ -53,7 +53,7 @@ ACTIONS: dict[str, Action] = {
         "api=Produce topic=orders error=NOT_LEADER_OR_FOLLOWER times=2",
         apis_of=failing.carriers,
         known_only=True,
-        levels=Levels(legal.usual_level, failing.can_fail, failing.no_place),
+        levels=Levels(failing.usual_level, failing.can_fail, failing.no_place),
         waits_on_reads=True,
         warn=failing.unusual,
     ),

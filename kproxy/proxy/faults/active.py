@@ -88,9 +88,7 @@ class Active:
     since_ns: int | None = attrs.field(default=None, init=False)
     """The time from which its spans count; None: the first request that it matches."""
 
-    _last_hits: dict[int, tuple[int, int]] = attrs.field(
-        factory=dict[int, tuple[int, int]], init=False
-    )
+    _last_hits: dict[int, tuple[int, int]] = attrs.field(factory=dict, init=False)
     """Connection → correlation id and hash of the request that was hit last on it."""
 
     # ── matching

@@ -7,24 +7,77 @@ The response is our own or the broker's with changes::
                                               added to the broker's response
              parts of a read fail             the broker's response, changed
     after    the broker has done its work     its response, changed
+
+The errors that Kafka sends in each API, and their levels, are in `kafka_errors.txt`. The table only
+advises: other errors can be injected all the same.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.proxy.faults import errors, legal
+from kproxy.proxy.faults import errors
 from kproxy.proxy.faults.action import BEFORE, Change, Hit, Plan
 from kproxy.proxy.faults.apis import suggest
 from kproxy.proxy.faults.errors import InjectedError
 from kproxy.proxy.faults.items import Item, Keys, without
 from kproxy.proxy.faults.match import Match
 from kproxy.proxy.verdicts import Ending, Verdict
-from kproxy.wire.protocol import codec, codes, error_name, schema
+from kproxy.wire.protocol import codec, codes, error_code, error_name, schema
 from kproxy.wire.protocol.codec import Request, Response
 from kproxy.wire.protocol.errors import CODES, ERRORS
+
+EVERYWHERE = frozenset(("UNKNOWN_SERVER_ERROR", "UNSUPPORTED_VERSION", "INVALID_REQUEST"))
+"""Errors that every API may report."""
+
+
+@functools.cache
+def _table() -> dict[int, dict[int, str | None]]:
+    """Return API key → error code → its level, None for the API's usual one."""
+    path = os.path.join(os.path.dirname(__file__), "kafka_errors.txt")
+    loader: Any = __spec__.loader
+    text = loader.get_data(path).decode("utf-8")
+    found: dict[int, dict[int, str | None]] = {}
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    for line in "\n".join(lines).replace("\n ", "").splitlines():
+        head, _, names = line.partition(":")
+        api, _, level = head.partition(" ")
+        key = schema.api_key(api)
+        assert key is not None, f"kafka_errors.txt: {api} is no API"
+        codes = found.setdefault(key, {})
+        codes.update((CODES[name], level or None) for name in names.split())
+    return found
+
+
+def is_usual(api_key: int, code: int) -> bool:
+    """Return whether Kafka sends this error in the API; True for an unknown API."""
+    known = _table().get(api_key)
+    return known is None or code in known or error_name(code) in EVERYWHERE
+
+
+def usual_level(api_key: int, code: int) -> str | None:
+    """Return the level at which Kafka sends this error; None for the API's usual level."""
+    return _table().get(api_key, {}).get(code)
+
+
+def apis_with(code: int) -> frozenset[int]:
+    """Return the keys of the APIs in which Kafka sends this error; none if all may send it."""
+    return frozenset(key for key, codes in _table().items() if code in codes)
+
+
+def usual_errors(api_key: int) -> list[str]:
+    """Return the names of the errors that Kafka sends in an API, in the order of their codes."""
+    return [error_name(code) for code in sorted(_table().get(api_key, {}))]
+
+
+def suggestions() -> list[str]:
+    """Return the names of all errors that can be injected."""
+    return [name for name in CODES if error_code(name)]
+
 
 REBOOTSTRAP_REQUIRED = codes.REBOOTSTRAP_REQUIRED
 FETCH = 1
@@ -178,7 +231,7 @@ def parse_error(value: Any) -> int:
         return CODES[value]
     if isinstance(value, int) and not isinstance(value, bool) and value in ERRORS and value != 0:
         return value
-    raise ValueError(f"{value!r} is no error of Kafka{suggest(value, legal.suggestions())}")
+    raise ValueError(f"{value!r} is no error of Kafka{suggest(value, suggestions())}")
 
 
 def can_fail(api_key: int, api_version: int, level: str | None, keys: frozenset[str]) -> bool:
@@ -203,7 +256,7 @@ def carriers(code: int) -> frozenset[int]:
     Raises:
         ValueError: any may send it.
     """
-    found = frozenset(key for key in legal.apis_with(code) if schema.message(key, schema.RESPONSE))
+    found = frozenset(key for key in apis_with(code) if schema.message(key, schema.RESPONSE))
     if not found:
         raise ValueError(f"any API may report {error_name(code)}: say which")
     return found
@@ -211,7 +264,7 @@ def carriers(code: int) -> frozenset[int]:
 
 def unusual(api_key: int, code: int) -> str | None:
     """Return a warning if Kafka does not send an error in an API; else None."""
-    if legal.is_usual(api_key, code):
+    if is_usual(api_key, code):
         return None
-    api, usual = schema.api_name(api_key), ", ".join(legal.usual_errors(api_key))
+    api, usual = schema.api_name(api_key), ", ".join(usual_errors(api_key))
     return f"Kafka does not send {error_name(code)} in {api}; it sends {usual}"

@@ -72,7 +72,15 @@ def rules_from_toml(
         if alone and key != "fault":
             what = "rules stand in [[fault]] tables, and nothing else may"
             raise RuleError(what, key, places[key])
-    tables = found.get("fault", [])
+    return rules_from_tables(found.get("fault", []), text, path, read_delays)
+
+
+def rules_from_tables(tables: Any, text: str, path: str, read_delays: ReadDelays) -> list[Rule]:
+    """Read the `[[fault]]` tables that `load_toml` has found in a text.
+
+    Raises:
+        RuleError: a rule is wrong.
+    """
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise RuleError("rules are [[fault]] tables, with two brackets", "fault", path or None)
     lines = text.splitlines()

@@ -42,9 +42,9 @@ class ReadBatch:
     """Fixed-width reads that are collected for one `unpack_from`."""
 
     source: FunctionSource
-    targets: list[str] = attrs.Factory(list[str])
+    targets: list[str] = attrs.Factory(list)
     codes: str = ""
-    after: list[str] = attrs.Factory(list[str])
+    after: list[str] = attrs.Factory(list)
 
     def add(self, target: str, code: str, after: str = "") -> None:
         """Read one more value into `target`; then run the line `after`."""

@@ -42,7 +42,7 @@ class WriteBatch:
 
     source: FunctionSource
     write: str
-    values: list[str] = attrs.Factory(list[str])
+    values: list[str] = attrs.Factory(list)
     codes: str = ""
 
     def add(self, value: str, code: str) -> None:

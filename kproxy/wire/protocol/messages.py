@@ -126,7 +126,7 @@ def _default(field: Field, structs: dict[str, type]) -> Any:
     return default
 
 
-_NEW_LIST: Any = attrs.Factory(list[Any])
+_NEW_LIST: Any = attrs.Factory(list)
 
 
 def __getattr__(name: str) -> type:

@@ -33,15 +33,15 @@ CODES = {
 class FunctionSource:
     """The source of a function that is being written."""
 
-    lines: list[str] = attrs.Factory(list[str])
-    namespace: dict[str, Any] = attrs.Factory(dict[str, Any])
+    lines: list[str] = attrs.Factory(list)
+    namespace: dict[str, Any] = attrs.Factory(dict)
     indent: str = ""
     names: int = 0
     utf8_only: bool = False
     """True if strings are read as UTF-8, which is faster than escaping other bytes."""
     inlines: bool = True
     """True if compact lengths of one byte are read in place, not by a function."""
-    functions: set[str] = attrs.Factory(set[str])
+    functions: set[str] = attrs.Factory(set)
     """The structs that have a function of their own."""
     in_steps: bool = False
     """True if the function is a generator that yields before each element of an array."""

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.defects import defect
-from kproxy.levels import failure, warning
 from kproxy.look.lines.log import KINDS_MAX, PERIOD_NS, SHOWN_MAX, LineLog, Repeats
 
 
@@ -92,18 +91,17 @@ def test_what_was_held_back_is_said_at_the_end() -> None:
     assert "and 7 more like this" in out.getvalue()
 
 
-@given(st.lists(st.tuples(st.sampled_from([str, warning, failure]), st.text(max_size=30))))
+@given(st.lists(st.tuples(st.sampled_from(["info", "warning", "error"]), st.text(max_size=30))))
 def test_each_line_is_an_object_with_time_level_and_message(given_lines) -> None:
     out, plain = io.StringIO(), io.StringIO()
     with LineLog(out, log_format="json") as log, LineLog(plain) as text_log:
         for level, text in given_lines:
-            log(level(text))
-            text_log(level(text))
+            log(text, level)
+            text_log(text, level)
     found = [json.loads(line) for line in out.getvalue().splitlines()]
     assert ["kproxy: " + each["message"] for each in found] == plain.getvalue().split("\n")[:-1]
-    names = {"str": "info", "warning": "warning", "failure": "error"}
     if len(given_lines) <= SHOWN_MAX:
-        assert [each["level"] for each in found] == [names[f.__name__] for f, _ in given_lines]
+        assert [each["level"] for each in found] == [level for level, _ in given_lines]
     for each in found:
         at = datetime.datetime.fromisoformat(each["time"])
         assert at.utcoffset() == datetime.timedelta() and each.keys() == {
@@ -117,9 +115,10 @@ def test_levels_stay_with_what_was_held_back_and_defects_are_errors() -> None:
     out = io.StringIO()
     with LineLog(out, log_format="json") as log:
         for n in range(SHOWN_MAX + 7):
-            log(warning(ended(n)))
+            log(ended(n), "warning")
         log(f"connection 1 ended {defect(ZeroDivisionError('oh'))}")
-        log.write("kproxy: a line of a report", failure("kproxy run: the disk is full"))
+        log.write("kproxy: a line of a report")
+        log.write("kproxy run: the disk is full", level="error")
     levels = [json.loads(line)["level"] for line in out.getvalue().splitlines()]
     assert levels == ["warning"] * SHOWN_MAX + ["error", "info", "error", "warning"]
 
@@ -127,7 +126,7 @@ def test_levels_stay_with_what_was_held_back_and_defects_are_errors() -> None:
 def test_lines_may_have_time_and_level_as_text() -> None:
     out = io.StringIO()
     with LineLog(out, log_format="time") as log:
-        log(warning("no broker yet"))
+        log("no broker yet", "warning")
     at, _, rest = out.getvalue().partition(" ")
     assert rest == "warning kproxy: no broker yet\n"
     assert at.endswith("Z") and len(at) == len("2026-01-02T03:04:05.678Z")

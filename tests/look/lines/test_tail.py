@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.cli import main
 from kproxy.exchange.entries import Side
-from kproxy.look.lines.tail import show_tail
+from kproxy.look.lines.show import show_tail
 from kproxy.recording import Recording, RecordingError
 from kproxy.wire.protocol import messages
 from tests.exchange.making import MS, START_NS, opened, request, response

@@ -15,7 +15,7 @@ from kproxy.exchange.entries import Note
 from kproxy.exchange.filter import parse
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines.lines import Folding
-from kproxy.look.lines.tail import show_tail
+from kproxy.look.lines.show import show_tail
 from kproxy.recording import Recording
 from tests.exchange.making import MS, START_NS
 from tests.look.lines.test_live import beat

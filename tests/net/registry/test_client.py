@@ -17,8 +17,7 @@ import pytest
 
 from kproxy.exchange.schema_ids import SchemaUse
 from kproxy.net.registry import client
-from kproxy.net.registry.client import Registry, sources
-from kproxy.net.registry.folder import Folder
+from kproxy.net.registry.client import Folder, Registry, sources
 from kproxy.net.registry.source import Access, RegistryError
 from kproxy.wire.payloads.schemas import Schema, SchemaId
 from tests.bed import schema_registry

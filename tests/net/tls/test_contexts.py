@@ -12,6 +12,7 @@ import pytest
 
 from kproxy.net.tls.contexts import ContextSource, listen_contexts
 from kproxy.net.tls.settings import ListenTls, TlsError
+from tests.bed.logged import to
 from tests.net.tls.test_stores import shake
 
 DAY = 86_400
@@ -53,7 +54,7 @@ class Files:
     def source(self, lasts_seconds: float = 1e9) -> ContextSource:
         """The source."""
         return ContextSource(
-            self.make, "to brokers", [self.path], self.logs.append, lasts_seconds, self.clock
+            self.make, "to brokers", [self.path], to(self.logs), lasts_seconds, self.clock
         )
 
 
@@ -132,7 +133,7 @@ def test_the_certificate_of_auto_is_renewed_before_it_ends(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     clock, logs = Clock(), []
-    source = listen_contexts(ListenTls(), ["localhost"], logs.append, clock)
+    source = listen_contexts(ListenTls(), ["localhost"], to(logs), clock)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority = tmp_path / "kproxy" / "ca.pem"
     client.load_verify_locations(authority)

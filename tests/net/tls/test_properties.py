@@ -15,6 +15,7 @@ from kproxy.commands.tls import listen_tls
 from kproxy.net.tls.contexts import broker_contexts
 from kproxy.net.tls.properties import ClientProperties, read_properties
 from kproxy.net.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
+from tests.bed.logged import to
 from tests.net.tls.test_stores import JKS, stores
 
 
@@ -161,7 +162,7 @@ def test_tls_without_the_protocol_is_said_to_have_no_effect(tmp_path: Path) -> N
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers=a:1\nssl.ca.location=ca.pem\nacks=all\n")
     said: list[str] = []
-    assert command.cluster(options("--config", str(path)), said.append)[:2] == ([("a", 1)], None)
+    assert command.cluster(options("--config", str(path)), to(said))[:2] == ([("a", 1)], None)
     assert said[1:] == [
         "does NOT apply to brokers (PLAINTEXT is without TLS): ssl.ca.location",
         "leaves to your client: acks",
