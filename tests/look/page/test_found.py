@@ -17,6 +17,7 @@ from kproxy.look.page.found import ConnectionCounts, MatchingExchanges
 from kproxy.look.page.shown import lanes
 from kproxy.look.page.work import Search, Searches
 from tests.bed import needs
+from tests.versions import pairs
 
 FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -29,9 +30,8 @@ def text_of(exchange: Exchange) -> str:
     return exchange.text
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 @pytest.mark.parametrize(
-    "wanted", ["", "is:error", "topic:*", "api:Fetch,Produce", "is:unanswered"]
+    ("path", "wanted"), pairs(PATHS, ["", "is:error", "topic:*", "api:Fetch,Produce"])
 )
 def test_the_exchanges_are_those_of_show(path: Path, wanted: str) -> None:
     found = MatchingExchanges([path], parse(wanted) if wanted else None)
