@@ -8,16 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from kproxy import cli, recording
+from kproxy import recording
 from kproxy.net.tls.credentials import ENVIRONMENT
 from kproxy.testing.container import free_ports
 from tests.bed import needs
+from tests.testing.conftest import Do
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 APP = """\
@@ -34,26 +34,6 @@ UNMET = 3
 def demo(tmp_path: Path) -> Path:
     """A recording in a folder of the test's own."""
     return Path(shutil.copy(DEMO, tmp_path / "demo.mcap"))
-
-
-Do = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def do(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Do:
-    """What runs kproxy without a start of Python; outside of CI, unless it is said."""
-
-    def run(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-        with monkeypatch.context() as patch:
-            for name, value in {"CI": "", **env}.items():
-                patch.setenv(name, value)
-            try:
-                code = cli.main([*map(str, words)])
-            except SystemExit as ended:
-                code = int(ended.code or 0)
-        return subprocess.CompletedProcess(words, code, *capfd.readouterr())
-
-    return run
 
 
 def terminated(*words: str | Path) -> tuple[str, int, str]:
