@@ -61,7 +61,7 @@ def _lives(pid: int) -> bool:
 
 
 @pytest.mark.java
-@pytest.mark.skipif(not ALL, reason="a JVM each; test_analyze.py stops one; KPROXY_TEST_ALL=1")
+@pytest.mark.skipif(not ALL, reason="a JVM each; KPROXY_TEST_ALL=1")
 @pytest.mark.parametrize("said", ["starting", "working"])
 def test_whoever_is_impatient_gets_no_traceback(said: str, tmp_path: Path) -> None:
     needs.program("java")

@@ -18,7 +18,7 @@ from kproxy.look.report.page import page
 from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.bed.waiting import until
-from tests.look.pictures.test_pictures import INCIDENTS, many
+from tests.look.pictures.test_pictures import SMALL, many
 from tests.look.why.traffic import Traffic, join, sync
 
 CROWDED = """
@@ -59,7 +59,7 @@ def chromium() -> Iterator[webdriver.Chrome]:
 
 
 def test_the_pictures_of_a_report_have_room(chromium: webdriver.Chrome, tmp_path: Path) -> None:
-    paths = sorted(INCIDENTS.glob("*.mcap"))
+    paths = SMALL
     (tmp_path / "random").mkdir()
     others = [
         many(16, 100).recorded(tmp_path),

@@ -42,10 +42,12 @@ from tests.look.why.test_transactional_id import initialize, produce
 from tests.look.why.traffic import SECOND, Traffic, beat, ends, join, sync, two_members
 
 INCIDENTS = needs.REPOSITORY / "tests" / "look" / "why" / "incidents"
-SEEDS = (3, 5, 8, 13, 21)
+SMALL = sorted(INCIDENTS.glob("[!l]*.mcap"))
+"""All but the one that takes as long as the rest."""
+SEEDS = (3, 8)
 
 
-@pytest.fixture(params=[*sorted(INCIDENTS.glob("*.mcap")), *SEEDS], ids=str)
+@pytest.fixture(params=[*SMALL, *SEEDS], ids=str)
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A recorded incident, or random traffic."""
     if isinstance(request.param, Path):
@@ -75,7 +77,7 @@ def test_who_had_a_partition_when_it_was_fetched_is_whom_the_history_names(path:
             is_current = member.given is not None and member.given.generation == owner.generation
             if is_current and not (member.left or member.ended):  # it remembers what was before
                 fetched.append((owner.group, owner.client, row.where, taken.ref.time_ns))
-    assert fetched or path.stem in ("dups", "linger1", "wrongboot", "quota")
+    assert fetched or path.stem in ("dups", "wrongboot", "quota")
     for group, client, where, time_ns in fetched:
         bars = [
             bar
@@ -318,7 +320,3 @@ def test_a_report_shows_that_first_parts_are_not_there(tmp_path: Path) -> None:
     assert len(told) == 2
     for titles in told:
         assert any("a part of the recording is not there" in each for each in titles)
-
-
-def test_nothing_is_drawn_where_nothing_happened(tmp_path: Path) -> None:
-    assert all_pictures(followed(two_members().recorded(tmp_path))) == {}

@@ -193,20 +193,6 @@ def refused(*arguments: str) -> tuple[int, str]:
     return done.returncode, line
 
 
-def test_what_cannot_be_read_or_written_is_said_before_spark_starts(tmp_path: Path) -> None:
-    text = tmp_path / "notes.txt"
-    text.write_text("no recording" * 99)
-    out = str(tmp_path / "out")
-    for name in (".", "..", "/"):
-        code, line = refused("--out", name)
-        assert code == 2 and f"--out: {name!r} is no name for a new folder" in line
-    code, line = refused("--out", str(text / "below" / "out"))
-    assert code == 1 and f"{text} is no folder" in line
-    code, line = refused("--out", out, "--baseline", str(text))
-    assert code == 1 and line.startswith(f"kproxy analyze: {text}: ") and "recording" in line
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
 def test_a_folder_that_cannot_be_written_to_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
