@@ -30,6 +30,7 @@ from tests.exchange.bodies import (
 )
 from tests.exchange.making import answer, closed, opened, request, response
 from tests.recording.making import write
+from tests.versions import ALL
 
 M = messages
 HEX = re.compile(r"^([0-9a-f]{4,})  ((?:[0-9a-f]{2} ?)+)")
@@ -77,7 +78,7 @@ def unknown_tags(cls: type, fields, value, version: int, draw, flexible: bool):
     return value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000 if ALL else 100, deadline=None)
 @given(
     kind=st.sampled_from(sorted(schema.known_versions())),
     tags=st.dictionaries(

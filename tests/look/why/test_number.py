@@ -21,7 +21,6 @@ from tests.look.why.traffic import (
     initialized,
     join,
     leave,
-    metadata,
     numbered,
     produce,
     two_members,
@@ -151,14 +150,6 @@ def test_which_sequence_was_due(tmp_path):
     ) in story
     assert "Sequence 16 was due; this batch begins with 20." in story
     assert "Produce #3, sequence 16, has no response." in story
-
-
-def test_a_name_that_was_mistyped(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *metadata({0: 1}))
-    traffic.add(100, *metadata({}, "ordres", error_code=3))
-    story = traffic.story(tmp_path, "number", "2")
-    assert "Nothing in the recording shows that ordres exists (did you mean orders?)." in story
 
 
 def test_how_a_member_was_lost(tmp_path):
