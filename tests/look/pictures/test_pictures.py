@@ -16,7 +16,6 @@ from kproxy.history.rows import Read
 from kproxy.history.transactions import OPEN
 from kproxy.look.pictures.bounded import (
     BARS_MAX,
-    NOT_KNOWN,
     POINTS_MAX,
     Bar,
     BarRow,
@@ -37,9 +36,8 @@ from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.exchange.making import MS, START_NS
 from tests.look.pictures.drawn import all_pictures, followed, parsed, written
-from tests.look.why.test_gaps import lose
 from tests.look.why.test_transactional_id import initialize, produce
-from tests.look.why.traffic import SECOND, Traffic, beat, ends, join, sync, two_members
+from tests.look.why.traffic import SECOND, Traffic, beat, join, sync, two_members
 
 INCIDENTS = needs.REPOSITORY / "tests" / "look" / "why" / "incidents"
 SMALL = sorted(INCIDENTS.glob("[!l]*.mcap"))
@@ -288,21 +286,6 @@ def test_a_generation_that_lasts_has_its_number_and_a_short_bar_at_the_end_its_p
 
 
 # ---- what is not known
-
-
-def test_a_gap_is_shown_and_nothing_is_drawn_across_it(tmp_path: Path) -> None:
-    traffic = two_members()
-    lose(traffic, 1000)
-    traffic.add(2000, *beat("m-a", 3), client="fast")
-    ends(traffic, 3000)
-    series = followed(traffic.recorded(tmp_path))
-    fast, slow = (row.bars for *_, row in series.groups["billing"].rows)
-    assert [each.end for each in slow] == [None, NOT_KNOWN]
-    assert [each.end for each in fast] == [None, NOT_KNOWN, ENDED]
-    assert not fast[-1].partitions, "what it has is not recorded"
-    picture = pictured(series, "group", "billing")
-    assert picture is not None
-    assert [each.attrib["class"] for each in parsed(picture).iter("path")].count("gap") == 1
 
 
 def test_a_report_shows_that_first_parts_are_not_there(tmp_path: Path) -> None:
