@@ -100,3 +100,18 @@ def test_local_time_is_shown_and_read(capsys) -> None:
     (first, *_) = shown(capsys, "--local", "--frame", "6")
     assert first.startswith("05:02:13.762")
     assert shown(capsys, "--local", "--follow", "3")[0].startswith("05:02:13")
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [ended(1, 0), ended(2, 1001)],
+        [ended(1, 0), ended(2, 0, how="idle")],
+        [ended(1, 0), ended(2, 0, reason="why")],
+        [ended(1, 0), next(pair(beat(1, 3, "shop"))), ended(2, 0)],
+    ],
+)
+def test_connections_that_do_not_end_together_have_their_own(ends) -> None:
+    lines = folded(*ends)
+    assert len(lines) == len(ends)
+    assert not [line for line in lines if "connections" in line]

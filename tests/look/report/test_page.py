@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kproxy.exchange import histogram
-from tests.look.report.making import api, gathered, page_of, said, slots
+from tests.look.report.making import TOTALS, api, gathered, page_of, said, slots
 
 
 def bucket(milliseconds: float) -> int:
@@ -184,3 +184,22 @@ def test_what_only_one_side_has_is_said() -> None:
     assert "Topics only in the baseline: old." in texts
     assert "APIs only in the baseline: Fetch." in texts and "both" not in texts
     assert "<td>old</td>" in page_of(found, [])
+
+
+def test_an_error_that_was_not_injected_leads_and_names_its_clients() -> None:
+    injected = {
+        "error": "COORDINATOR_LOAD_IN_PROGRESS", "api": "JoinGroup", "count": 30, "injected": 30,
+        "routine": 0, "number": 1, "client_ids": ["billing"], "topics": [],
+    }  # fmt: skip
+    real = injected | {
+        "error": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "count": 10, "injected": 0,
+        "routine": 0, "number": 7, "client_ids": ["shop", "checkout"],
+    }  # fmt: skip
+    found = gathered([], {}, errors=[injected, real])
+    found.totals = Counter(TOTALS) | Counter(errors=40, exchanges=100)
+    assert (
+        "had errors: NOT_LEADER_OR_FOLLOWER of Produce, 10 times, to checkout, shop (first #7)."
+        in said(found)
+    )
+    found.errors = [injected]
+    assert "30 times, 30 of them injected, to billing (first #1)." in said(found)
