@@ -254,3 +254,13 @@ def test_what_is_beyond_the_limits_is_said(tmp_path, monkeypatch):
         traffic.add(partition, *produce(partition, 0, b"k"))
     text = one(traffic, tmp_path, "more than is followed").text
     assert text.endswith("findings leave some out (2 times).")
+
+
+def test_the_worst_partition_of_several_is_first(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "reporter", 1, 0, 1)
+    resets(traffic, LATEST, 80)
+    resets(traffic, LATEST, 100, partition=1, at=500)
+    finding = one(traffic, tmp_path, SKIPPED)
+    assert "skipped 40 records of orders[1] (60 to 99)" in finding.text
+    assert "skipped 20 records of orders[0] (60 to 79)" in finding.evidence[-1]
