@@ -35,7 +35,7 @@ def analyzing(folder: Path, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM], [signal.SIGINT]))
+@pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_a_jvm_that_is_starting_ends_too(number: signal.Signals, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     program = tmp_path / "java" / "bin" / "java"
