@@ -62,6 +62,8 @@ LONGEST = (
 """What takes longest, first: many short files are left, which end at the same time."""
 TOGETHER = (
     ("tests/spark/", "Spark's session"),
+    ("tests/look/page/test_browser.py", "the browser"),
+    ("tests/look/pictures/test_in_a_browser.py", "the browser"),
     ("tests/integration/test_clients.py", "what each client records"),
     ("tests/integration/test_replay.py", "what each client records"),
 )

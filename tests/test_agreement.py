@@ -45,7 +45,7 @@ from tests.look.why.traffic import Traffic, body
 
 TEN = [b"k"] * 10
 
-FOLDERS = ("recordings", "tests/exchange", "tests/recording/formats", "tests/look/why/incidents")
+FOLDERS = ("recordings", "tests/exchange", "tests/recording/formats/3", "tests/look/why/incidents")
 RECORDINGS = [
     each.paths[0]
     for folder in FOLDERS

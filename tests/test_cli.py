@@ -188,7 +188,6 @@ FORMATS = ["kproxy.wire.payloads.avro", "kproxy.wire.payloads.protobuf"]
     ("typed", "needless"),
     [
         (["show", "FILE"], [*WRITING, *FORMATS, "kproxy.exchange.filter"]),
-        (["stats", "FILE"], [*WRITING, *FORMATS, "kproxy.exchange.filter"]),
         (["show", "FILE", "number:5"], [*WRITING, *FORMATS]),
     ],
 )
@@ -246,9 +245,9 @@ LONG = "x" * 255
 """With the name of a key before it, it is longer than the name of a file may be."""
 
 
-@pytest.mark.parametrize("words", [1, 20])  # longer than a name, longer than a path
 @pytest.mark.parametrize(
-    "command", ["show", "show --json", "show --records orders", "stats", "tail", "export --to OUT"]
+    ("command", "words"),  # longer than a name, longer than a path
+    [("show", 1), ("show --records orders", 20), ("tail", 1), ("export --to OUT", 20)],
 )
 def test_a_filter_may_be_longer_than_the_name_of_a_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, words: int
@@ -407,7 +406,7 @@ def raising(error: Exception):
     return run
 
 
-@pytest.mark.parametrize("to", [">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-"])
+@pytest.mark.parametrize("to", [">/dev/full", "2>/dev/full", ">&- 2>&-"])
 def test_output_that_cannot_be_written_does_not_stop_the_proxy(to: str) -> None:
     run = f"{sys.executable} -m kproxy run --bootstrap 127.0.0.1:1 --listen 127.0.0.1:0"
     command = f"timeout -s INT 2 {run} --no-record {to}"

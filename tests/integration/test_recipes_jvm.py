@@ -73,7 +73,7 @@ def recorded(real_broker: str, tmp_path_factory: pytest.TempPathFactory) -> Call
     return app
 
 
-@pytest.mark.parametrize("name", some(list(SENTENCES), ["spring", "streams"]))
+@pytest.mark.parametrize("name", some(list(SENTENCES), ["streams"]))
 def test_without_a_change_it_is_green(name: str, recorded: Callable[[str], App]) -> None:
     for _ in range(10 if ALL else 1):
         code, said = recipes.replay(*recorded(name))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition, admin
+from confluent_kafka import Consumer, Producer, TopicPartition, admin
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy import recording
@@ -30,7 +30,7 @@ SECONDS = 20
 
 @pytest.fixture(scope="module")
 def troubles(real_broker: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording of a fenced producer, a mistyped topic, an offset past the end, an eaten
+    """A recording of a mistyped topic, an offset past the end, an eaten
     response."""
     folder = tmp_path_factory.mktemp("troubles")
     with proxies.running(real_broker, folder, "--fault", RULE) as proxy:
@@ -38,27 +38,10 @@ def troubles(real_broker: str, tmp_path_factory: pytest.TempPathFactory) -> Path
         admin = AdminClient(settings)
         for made in admin.create_topics([NewTopic("troubles", 2, 1)]).values():
             made.result(SECONDS)
-        _fence(settings)
         _mistype(settings)
-        _read_past_the_end(settings)
         _lose_an_answer(settings)
+        _read_past_the_end(settings)
     return proxy.recording
-
-
-def _fence(settings: dict) -> None:
-    def begin(client_id: str) -> Producer:
-        own = {"transactional.id": "payments", "client.id": client_id}
-        producer = Producer({**settings, **own})
-        producer.init_transactions(SECONDS)
-        producer.begin_transaction()
-        producer.produce("troubles", b"1", partition=0)
-        producer.flush(SECONDS)
-        return producer
-
-    zombie = begin("zombie")
-    begin("successor").commit_transaction(SECONDS)
-    with pytest.raises(KafkaException):
-        zombie.commit_transaction(SECONDS)
 
 
 def _mistype(settings: dict) -> None:
@@ -81,7 +64,7 @@ def _read_past_the_end(settings: dict) -> None:
     own = {"group.id": "far", "client.id": "far", "auto.offset.reset": "earliest"}
     consumer = Consumer({**settings, **own})
     try:
-        consumer.assign([TopicPartition("troubles", 0, 999)])
+        consumer.assign([TopicPartition("troubles", 1, 999)])
         until(lambda: consumer.poll(0.1), "the consumer goes back", SECONDS)
     finally:
         consumer.close()
@@ -159,13 +142,6 @@ def test_which_user_is_refused_and_which_is_held(
     assert f"Its user is {user}." in capsys.readouterr().out
 
 
-def test_who_fenced_a_producer(troubles):
-    story = story_of(troubles, "error:INVALID_PRODUCER_EPOCH,PRODUCER_FENCED client_id:zombie")
-    (line,) = (each for each in story if "took transactional id payments" in each)
-    assert line.startswith("InitProducerId #") and "successor (127.0.0.1:" in line
-    assert not [each for each in story if "is not in the recording" in each]
-
-
 def test_which_name_was_meant(troubles):
     story = story_of(troubles, "api:Metadata error:UNKNOWN_TOPIC_OR_PARTITION client_id:typo")
     said = "Nothing in the recording shows that trouble exists (did you mean troubles?)."
@@ -174,7 +150,7 @@ def test_which_name_was_meant(troubles):
 
 def test_where_the_log_ends(troubles):
     story = story_of(troubles, "api:Fetch error:OFFSET_OUT_OF_RANGE client_id:far")
-    assert "It asks for offset 999 of troubles[0]." in story
+    assert "It asks for offset 999 of troubles[1]." in story
     assert [each for each in story if each.startswith("The log begins at offset 0, as ")]
 
 

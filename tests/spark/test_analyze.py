@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -29,9 +28,9 @@ from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
 from tests.look.report.making import plain
-from tests.spark.command import WITHOUT_ARCHIVE, run
+from tests.spark.command import run
 from tests.spark.conftest import Commanded
-from tests.versions import ALL, some
+from tests.versions import ALL
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
@@ -310,30 +309,6 @@ def test_what_is_the_same_or_only_on_one_side_is_not_slower() -> None:
         assert found[f"{name}_sigma"] > significance.SIGNIFICANT
         assert significance.difference(same, {}, name)[f"{name}_ratio"] is None
     assert significance.sigmas(3, 10, 0, 0) == 0.0
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
-def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> None:
-    needs.program("java")
-    # A shell's job in the background ignores SIGINT, and so would what it starts.
-    code = (
-        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        " runpy.run_module('kproxy', run_name='__main__', alter_sys=True)"
-    )
-    command = [sys.executable, "-c", code, "analyze", "recordings/demo.mcap", "--out"]
-    environment = os.environ | WITHOUT_ARCHIVE | {"TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        [*command, str(tmp_path / "out")], env=environment, stderr=subprocess.PIPE, text=True
-    ) as started:
-        try:
-            until(lambda: list(tmp_path.glob(".out.*.partial/exchanges/*")), "its first table", 300)
-        finally:
-            started.send_signal(number)
-        _, said = started.communicate(timeout=300)
-    assert started.returncode == 128 + number
-    assert not list(tmp_path.glob(".out.*")) and not list(tmp_path.glob("kproxy-analyze-*"))
-    assert "Traceback" not in said and "ERROR" not in said
 
 
 @pytest.mark.parametrize("hangs", ["-version", "start"])

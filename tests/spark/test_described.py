@@ -6,7 +6,6 @@ import html
 import re
 from collections import Counter
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,16 +20,6 @@ LEFT_OUT += ("key_json", "value_json")
 """Columns of views that have none in the tables."""
 
 pytestmark = pytest.mark.java
-
-
-def test_times_are_of_one_type_in_all_tables(analysis: Commanded) -> None:
-    found = {table: pq.read_table(analysis.folder / table).schema for table in TABLES}
-    times = {
-        table: {field.type for field in schema if pa.types.is_timestamp(field.type)}
-        for table, schema in found.items()
-    }
-    assert times.pop("recordings") == set()
-    assert times == {table: {pa.timestamp("us", "UTC")} for table in times}
 
 
 def test_every_column_of_every_table_is_explained(analysis: Commanded) -> None:

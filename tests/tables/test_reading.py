@@ -99,7 +99,7 @@ def test_exchanges_equal_what_show_says(path: Path) -> None:
     check_exchanges([path])
 
 
-@pytest.mark.parametrize("size", some([1, 20_000, 1 << 27], [20_000, 1 << 27]))
+@pytest.mark.parametrize("size", some([1, 20_000, 1 << 27], [20_000]))
 def test_rotated_recordings_of_several_clients_and_faults_do_too(indexed: Path, size: int) -> None:
     check_exchanges([indexed], size)
     found = rows([indexed], "exchanges", ["faults", "injected", "errors"], size)
@@ -110,7 +110,7 @@ def test_rotated_recordings_of_several_clients_and_faults_do_too(indexed: Path, 
 def test_a_torn_recording_has_what_was_pending(broken: Path, tmp_path: Path) -> None:
     whole = (broken / "recording.mcap").read_bytes()
     torn = tmp_path / "torn.mcap"
-    for cut in (len(whole) // 3, len(whole) * 2 // 3, len(whole) - 100):
+    for cut in (len(whole) // 3, len(whole) - 100):
         torn.write_bytes(whole[:cut])
         check_exchanges([torn], 10_000)
         (note,) = (row for row in rows([torn], "events") if row["event"] == "torn")

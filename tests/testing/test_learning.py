@@ -3,7 +3,6 @@ kind; what may be data is asked about."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from kproxy.replay.learned import Learned, LearnedPart
 from kproxy.testing import learn, record, replay
 from kproxy.testing.sessions import Mismatch
 from tests.bed import needs
-from tests.bed.proxies import KPROXY
+from tests.testing.conftest import Do
 from tests.testing.plugin import run
 
 pytest_plugins = ["pytester"]
@@ -49,40 +48,35 @@ def words(topic: str) -> list[str]:
     ]
 
 
-def kproxy(*options: object) -> subprocess.CompletedProcess[str]:
-    line = [KPROXY, *map(str, options)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60)
-
-
 def test_a_command_is_recorded_twice_and_what_varies_is_of_its_kind(
-    mock_brokers: str, prefix: str, tmp_path: Path
+    do: Do, mock_brokers: str, prefix: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "app.mcap"
     app = ["--", sys.executable, "-c", COMMAND, prefix]
     how = ["--cassette", "once", "--learn", "2", "--broker", mock_brokers]
-    failed = kproxy("replay", path, *how, *app[:3], f"{COMMAND}; sys.exit(7)", prefix)
+    failed = do("replay", path, *how, *app[:3], f"{COMMAND}; sys.exit(7)", prefix)
     assert failed.returncode == 7
     kept = path.with_suffix(".failed.mcap")
     assert failed.stderr == f"kproxy: the command failed; what it did: kproxy show {kept}\n"
-    done = kproxy("replay", path, *how, *app)
+    done = do("replay", path, *how, *app)
     assert done.returncode == 0, done.stderr
     assert f"learned what varies: 4 parts (kproxy learned {path})" in done.stderr
     assert learned(path) == words(prefix)
     assert [line for line in meaning.lines([path]) if "varies" in line]
-    assert kproxy("replay", path, *app).returncode == 0
-    red = kproxy("replay", path, *app, "always-the-same")
+    assert do("replay", path, *app).returncode == 0
+    red = do("replay", path, *app, "always-the-same")
     assert red.returncode == 3
     assert 'has id "always-the-same", recorded a UUID' in red.stderr
-    shown = kproxy("learned", path)
+    shown = do("learned", path)
     assert shown.stdout.splitlines()[-1].startswith(f"{prefix}/header:trace:uuid  # ")
     # Edited: the id may be anything, and the trace is to be the same again.
     text = tmp_path / "varies.txt"
     kept = [line for line in shown.stdout.splitlines() if "json:id" not in line]
     text.write_text("\n".join([*kept, f"{prefix}/json:id"]))
-    assert kproxy("learned", path, "--set", text).returncode == 0
+    assert do("learned", path, "--set", text).returncode == 0
     assert f"{prefix}/json:id" in learned(path)
     text.write_text("keys\n")
-    wrong = kproxy("learned", path, "--set", text)
+    wrong = do("learned", path, "--set", text)
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "line 1: 'keys' cannot be ignored" in wrong.stderr
 
@@ -110,7 +104,7 @@ def test_what_may_be_data_is_asked_about_and_compared(
 
 
 def test_where_the_number_of_records_varies_that_is_asked_about(
-    mock_brokers: str, prefix: str, tmp_path: Path
+    do: Do, mock_brokers: str, prefix: str, tmp_path: Path
 ) -> None:
     """As a worker of Kafka Connect tells of its status."""
 
@@ -128,14 +122,14 @@ def test_where_the_number_of_records_varies_that_is_asked_about(
     assert line.startswith(f"{prefix}/records varies (1, 2): data? if not, say so: ")
     with pytest.raises(Mismatch, match="once more"), replay(paths[0]) as broker:
         tell(broker.bootstrap, "up", "up")
-    shown = kproxy("learned", paths[0]).stdout
+    shown = do("learned", paths[0]).stdout
     text = tmp_path / "varies.txt"
     text.write_text(shown.removeprefix("? "))
-    kproxy("learned", paths[0], "--set", text)
+    do("learned", paths[0], "--set", text)
     for states in [], ["up", "up", "down"]:
         with replay(paths[0], compare="all") as broker:
             tell(broker.bootstrap, *states)
-    assert kproxy("diff", *paths).returncode == 0
+    assert do("diff", *paths).returncode == 0
 
 
 def test_tests_are_recorded_twice(
@@ -189,13 +183,13 @@ def test_the_list_is_read_as_it_is_written() -> None:
 
 
 def test_a_difference_of_recordings_leaves_out_what_varies(
-    mock_brokers: str, prefix: str, tmp_path: Path
+    do: Do, mock_brokers: str, prefix: str, tmp_path: Path
 ) -> None:
     paths = [tmp_path / f"{number}.mcap" for number in range(3)]
     for path in paths:
         with record(mock_brokers, path) as broker:
             work(broker.bootstrap, prefix)
-    assert kproxy("diff", paths[0], paths[2], "--compare", "records").stdout
+    assert do("diff", paths[0], paths[2], "--compare", "records").stdout
     learn(paths[0], [paths[1]])
-    done = kproxy("diff", paths[0], paths[2], "--compare", "records")
+    done = do("diff", paths[0], paths[2], "--compare", "records")
     assert (done.returncode, done.stdout) == (0, ""), done.stdout

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.cli import main
 from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.filter import parse
-from kproxy.look.lines.show import show_json, show_records
-from kproxy.look.page.records import records_of
+from kproxy.look.lines.show import show_records
 from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.bodies import produce_request
 from tests.exchange.making import request
@@ -39,20 +37,6 @@ def test_records_are_decoded_and_say_by_what_or_why_not(recorded: Path) -> None:
     assert plain == f"eve {making.VALUES[2].decode()}", "it speaks for itself"
     assert lying.startswith(r'"mal" \x00\x00\x00\x00\x11{')
     assert lying.endswith("; value: not of schema 17: it is no JSON)")
-
-
-def test_the_json_of_exchanges_has_it_in_the_records(recorded: Path, tmp_path: Path) -> None:
-    out = io.StringIO()
-    show_json([recorded], out)
-    assert main(["export", str(recorded), "--to", str(tmp_path / "shop.jsonl")]) == 0
-    assert (tmp_path / "shop.jsonl").read_text(encoding="utf-8") == out.getvalue()
-    fetched, produced = map(json.loads, out.getvalue().splitlines())
-    sent = produced["request"]["topic_data"][0]["partition_data"][0]["records"][0]["records"]
-    got = fetched["response"]["responses"][0]["partitions"][0]["records"][0]["records"]
-    for ann, unknown, plain, _ in (sent, got):
-        assert (ann["value_decoded"], ann["value_by"]) == (ORDER, BY)
-        assert unknown["value_undecoded"] == "schema 99 is not in the recording"
-        assert "value_decoded" not in plain
 
 
 @pytest.mark.parametrize(
@@ -98,11 +82,3 @@ def test_a_rule_looks_into_records_that_arrive() -> None:
     arriving = ArrivingRequest.of(frame, 1, 1, None, "", 0)
     assert parse("value.customer:eve").matches(arriving), "it is JSON by itself"
     assert not parse("value.customer:ann").matches(arriving), "the proxy knows no schema"
-
-
-def test_the_page_has_them_with_the_same_word(recorded: Path) -> None:
-    ann, unknown, plain, lying = records_of([recorded], None, "orders")["records"]
-    assert (ann["key"], json.loads(ann["value"]), ann["value_by"]) == ('"ann"', ORDER, BY)
-    assert unknown["value_by"] == "schema 99 is not in the recording"
-    assert plain["value_by"] == "" and lying["value_by"].startswith("not of schema 17")
-    assert "\x1b" not in lying["value"]

@@ -136,7 +136,7 @@ def test_large_frames_stay_what_they_are(tmp_path: Path) -> None:
     assert shown(path) == {2: shown(source)[2]}
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap", "html", "pcapng"])
+@pytest.mark.parametrize("suffix", ["jsonl", "mcap", "html", "pcapng"])
 def test_nothing_is_replaced_and_nothing_half_is_left(
     tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,7 +171,7 @@ def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_links")
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap"])
+@pytest.mark.parametrize("suffix", ["parquet", "mcap"])
 def test_where_there_are_no_links_nothing_is_replaced_either(
     tmp_path: Path,
     suffix: str,
@@ -198,7 +198,7 @@ def test_where_there_are_no_links_nothing_is_replaced_either(
 
 
 @pytest.mark.usefixtures("no_links")
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap"])
+@pytest.mark.parametrize("suffix", ["parquet", "mcap"])
 def test_where_there_are_no_links_a_kill_leaves_nothing_that_looks_whole(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +259,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ends"), pairs(["jsonl", "parquet", "mcap", "pcapng"], [signal.SIGTERM, signal.SIGHUP])
+    ("kind", "ends"), pairs(["parquet", "mcap"], [signal.SIGTERM, signal.SIGHUP])
 )
 def test_what_is_ended_in_the_middle_leaves_nothing(
     tmp_path: Path, long: Path, kind: str, ends: signal.Signals

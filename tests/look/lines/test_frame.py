@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.exchange.body_json import DECODED_KEYS
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines import frame
 from kproxy.look.lines.lines import LineStyle
-from kproxy.look.lines.show import show_frame, show_records
+from kproxy.look.lines.show import show_records
 from kproxy.wire import protocol
 from kproxy.wire.protocol import codec, messages, records, schema
 from kproxy.wire.protocol.record_batch import Record
@@ -30,6 +29,7 @@ from tests.exchange.bodies import (
 )
 from tests.exchange.making import answer, closed, opened, request, response
 from tests.recording.making import write
+from tests.versions import ALL
 
 M = messages
 HEX = re.compile(r"^([0-9a-f]{4,})  ((?:[0-9a-f]{2} ?)+)")
@@ -77,7 +77,7 @@ def unknown_tags(cls: type, fields, value, version: int, draw, flexible: bool):
     return value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000 if ALL else 100, deadline=None)
 @given(
     kind=st.sampled_from(sorted(schema.known_versions())),
     tags=st.dictionaries(
@@ -188,13 +188,6 @@ def recorded(tmp_path):
     return path
 
 
-def test_one_exchange_in_full(recorded):
-    out = io.StringIO()
-    assert show_frame([recorded], "1", out)
-    assert "value v2" in out.getvalue()
-    assert not show_frame([recorded], "3", io.StringIO())
-
-
 def test_the_records_of_a_topic(recorded):
     out = io.StringIO()
     show_records([recorded], "orders", None, out)
@@ -224,24 +217,3 @@ def test_keys_and_values_are_seen_on_every_terminal(recorded, width, monkeypatch
     assert all(len(line) <= width for line in found)
     if width < 120:
         assert found[0] == "[0] @41   22:13:20.000 #2    to   app      k0 v0"
-
-
-def test_the_records_of_a_topic_as_json(recorded):
-    out = io.StringIO()
-    show_records([recorded], "orders", 0, out, as_json=True)
-    found = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert found[0] == {
-        "topic": "orders",
-        "partition": 0,
-        "offset": 41,
-        "timestamp": 1_700_000_000_000,
-        "key": "k0",
-        "value": "v0",
-        "headers": [],
-        "produced": False,
-        "aborted": False,
-        "number": 2,
-        "client_id": "app",
-        **dict.fromkeys(DECODED_KEYS),
-    }
-    assert len(found) == 6

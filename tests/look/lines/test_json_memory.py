@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.wire.protocol import record_json, records
+from kproxy.wire.protocol import records
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.bodies import fetch_request, fetch_response
@@ -74,11 +74,3 @@ def test_a_large_value_is_in_memory_a_few_times(tmp_path: Path, value: bytes) ->
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=limited
         )
         assert done.returncode == 0, (words, done.stderr)
-
-
-def test_requests_and_responses_share_the_allowance() -> None:
-    allowance = records.json_allowance(100)
-    batch = records.encode_batch(BOMBS["large values"], compression="zstd")
-    for _ in range(100):
-        "".join(record_json.json_pieces(batch, allowance))
-    assert allowance.bytes_left <= 15 << 20

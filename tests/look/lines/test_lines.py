@@ -3,10 +3,8 @@ together."""
 
 from __future__ import annotations
 
-import io
 import re
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd, connection_end
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines.lines import Folding
-from kproxy.look.lines.show import show_lines
 from kproxy.wire.protocol import messages
 from tests.bed import needs
 from tests.exchange.making import MS, START_NS, opened, request, response
@@ -48,21 +45,6 @@ def test_connections_that_end_together_have_one_line() -> None:
     assert len(lines) == 6
     assert lines[-1].endswith("5 connections ended by kproxy (stopped): shop ×3, billing ×2")
     assert len(folded(*used, *(ended(n, n) for n in range(1, 6)), folds=False)) == 10
-
-
-@pytest.mark.parametrize(
-    "ends",
-    [
-        [ended(1, 0), ended(2, 1001)],
-        [ended(1, 0), ended(2, 0, how="idle")],
-        [ended(1, 0), ended(2, 0, reason="why")],
-        [ended(1, 0), next(pair(beat(1, 3, "shop"))), ended(2, 0)],
-    ],
-)
-def test_connections_that_do_not_end_together_have_their_own(ends) -> None:
-    lines = folded(*ends)
-    assert len(lines) == len(ends)
-    assert not [line for line in lines if "connections" in line]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +102,16 @@ def test_local_time_is_shown_and_read(capsys) -> None:
     assert shown(capsys, "--local", "--follow", "3")[0].startswith("05:02:13")
 
 
-def test_lines_of_a_stream_say_so_when_nothing_is_local() -> None:
-    out = io.StringIO()
-    show_lines([Path(DEMO)], out, local=False)
-    assert out.getvalue().startswith("23:32:13")
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [ended(1, 0), ended(2, 1001)],
+        [ended(1, 0), ended(2, 0, how="idle")],
+        [ended(1, 0), ended(2, 0, reason="why")],
+        [ended(1, 0), next(pair(beat(1, 3, "shop"))), ended(2, 0)],
+    ],
+)
+def test_connections_that_do_not_end_together_have_their_own(ends) -> None:
+    lines = folded(*ends)
+    assert len(lines) == len(ends)
+    assert not [line for line in lines if "connections" in line]

@@ -17,11 +17,8 @@ from kproxy.exchange.pairing import pair
 from kproxy.look.lines.lines import Folding
 from kproxy.look.lines.live import (
     BURST_MAX,
-    CPU_BURST_NS,
-    CPU_SHARE,
     RECORDS_BYTES_MAX,
     Live,
-    TimedBudget,
 )
 from kproxy.look.lines.output import TextOutput
 from kproxy.wire.protocol import messages
@@ -64,12 +61,6 @@ def test_one_line_is_not_folded():
     assert folded(fetch(1), fetch(2)) == ["Fetch v11          orders[0@5] → empty"] * 2
 
 
-def test_errors_are_not_folded():
-    words = folded(beat(1), beat(2, error_code=27), beat(3, error_code=27))
-    assert len(words) == 3
-    assert words[1].endswith("→ REBALANCE_IN_PROGRESS")
-
-
 def test_a_long_silence_shows_that_it_lives():
     folding = Folding(folded_for=timedelta(seconds=10))
     counts = []
@@ -91,14 +82,6 @@ def live(*batches, **options) -> list[str]:
     view.finish()
     output.finish()
     return out.getvalue().splitlines()
-
-
-def test_live_pairs_across_batches():
-    asked, answered = fetch(1, batch(2))
-    lines = live([asked], [answered], [heartbeat(2)])
-    assert len(lines) == 2
-    assert "2 records" in lines[0]
-    assert lines[1].endswith("before an answer: waited 1.05 ms for the broker")
 
 
 def test_live_writes_nothing_for_nothing():
@@ -152,18 +135,6 @@ def test_frames_that_wait_for_the_thread_are_bounded(monkeypatch):
     assert len(shown) - len(unseen) + sum(unseen) == 100 and sum(unseen) > 80
 
 
-def test_the_thread_takes_no_more_than_its_share():
-    budget = TimedBudget(CPU_BURST_NS, CPU_SHARE)
-    assert budget.left(0) > 0
-    budget.take(CPU_BURST_NS + 1_000_000)
-    assert budget.left(5_000_000) <= 0
-    assert budget.left(int(1_000_000 / CPU_SHARE) + 10) > 0
-    for now in range(1, 1000):  # however long it rests, it has no more than a burst
-        budget.left(now * SECOND)
-    budget.take(CPU_BURST_NS)
-    assert budget.left(999 * SECOND) <= 0
-
-
 def test_a_defect_ends_the_display_and_is_told(monkeypatch):
     monkeypatch.setattr(Folding, "take", lambda self, exchange: 1 / 0)
     view = Live(TextOutput(io.StringIO()))
@@ -210,15 +181,3 @@ def test_a_terminal_that_has_gone_is_no_error():
         view.watch(fetch(1, batch(1)))
         view.finish()
         output.finish()
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_any_terminal_can_show_it(encoding, tmp_path):
-    path = tmp_path / "out"
-    with path.open("w", encoding=encoding) as out:
-        output = TextOutput(out)
-        view = Live(output)
-        view.watch(fetch(1, batch(1)))
-        view.finish()
-        output.finish()
-    assert b"orders[0@5] " in path.read_bytes()

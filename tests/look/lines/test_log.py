@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.defects import defect
 from kproxy.look.lines.log import KINDS_MAX, PERIOD_NS, SHOWN_MAX, LineLog, Repeats
 
 
@@ -82,15 +81,6 @@ def test_what_was_held_back_is_said_in_time() -> None:
     assert "kproxy: and 7 more like this in the last minute: " in out.getvalue()
 
 
-def test_what_was_held_back_is_said_at_the_end() -> None:
-    out = io.StringIO()
-    with LineLog(out) as log:
-        for n in range(SHOWN_MAX + 7):
-            log(ended(n))
-    assert len(out.getvalue().splitlines()) == SHOWN_MAX + 1
-    assert "and 7 more like this" in out.getvalue()
-
-
 @given(st.lists(st.tuples(st.sampled_from(["info", "warning", "error"]), st.text(max_size=30))))
 def test_each_line_is_an_object_with_time_level_and_message(given_lines) -> None:
     out, plain = io.StringIO(), io.StringIO()
@@ -109,18 +99,6 @@ def test_each_line_is_an_object_with_time_level_and_message(given_lines) -> None
             "level",
             "message",
         }
-
-
-def test_levels_stay_with_what_was_held_back_and_defects_are_errors() -> None:
-    out = io.StringIO()
-    with LineLog(out, log_format="json") as log:
-        for n in range(SHOWN_MAX + 7):
-            log(ended(n), "warning")
-        log(f"connection 1 ended {defect(ZeroDivisionError('oh'))}")
-        log.write("kproxy: a line of a report")
-        log.write("kproxy run: the disk is full", level="error")
-    levels = [json.loads(line)["level"] for line in out.getvalue().splitlines()]
-    assert levels == ["warning"] * SHOWN_MAX + ["error", "info", "error", "warning"]
 
 
 def test_lines_may_have_time_and_level_as_text() -> None:

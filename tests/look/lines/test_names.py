@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy import recording
 from kproxy.cli import main
-from kproxy.exchange.filter import matching
 from kproxy.recording.info import Info
 from kproxy.recording.paths import distinct, goes_by
 from tests.bed import needs
@@ -75,26 +73,9 @@ def test_a_connection_is_shown_of_each_or_of_one(folder: Path, capsys) -> None:
     assert out_of(capsys, "show", "--follow", "b/orders#1", *files(folder)) == alone
 
 
-@pytest.mark.parametrize("words", [["number:shp#1"], ["--frame", "shp#1"], ["--follow", "shp#1"]])
-def test_a_name_that_is_none(folder: Path, capsys, words: list[str]) -> None:
-    assert main(["show", *map(str, files(folder)), *words]) == 1
-    told = "kproxy show: shp: is no recording that is given: there is shop, a/orders, b/orders\n"
-    assert capsys.readouterr().err == told
-
-
 def test_a_name_that_several_go_by_is_all_of_them(folder: Path, capsys) -> None:
     lines = out_of(capsys, "show", *files(folder), "number:orders#2")
     assert [line.split()[1] for line in lines] == ["a/orders#2", "b/orders#2"]
-
-
-@pytest.mark.parametrize("name", ["my shop", "a#b", "a,b", "*", "a\"b'", "é"])
-def test_odd_names(name: str, tmp_path: Path, capsys) -> None:
-    shutil.copy(DEMO, tmp_path / f"{name}.mcap")
-    shutil.copy(FORMATS / "cut.mcap", tmp_path / "other.mcap")
-    (found,) = recording.read(tmp_path, matching("number", f"{name}#2"))
-    assert found.name == f"{name}#2"
-    (again,) = recording.read(tmp_path, str(matching("number", f"{name}#2")))
-    assert again.name == found.name
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), max_size=8))

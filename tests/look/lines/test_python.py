@@ -52,26 +52,6 @@ def test_my_app_sent_three_produce_requests_with_acks_all_to_orders(path: Path) 
     assert [produce.request.acks for produce in sent] == [-1, -1, -1], sent
 
 
-def test_the_second_of_them_failed_and_came_again(path: Path) -> None:
-    (failed,) = recording.read(path, "api:Produce error:NOT_LEADER_OR_FOLLOWER")
-    assert failed.topics == ["orders"] and failed.partitions == [("orders", 0)]
-    assert failed.groups == [] and failed.errors == ["NOT_LEADER_OR_FOLLOWER"]
-    assert [record.key for record in failed.records] == [b"b"]
-    (again,) = recording.read(path, "number:4")
-    assert [(record.offset, record.key) for record in again.records] == [(44, b"b")]
-
-
-def test_what_a_failing_test_prints_is_the_line_of_show(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from kproxy.cli import main
-
-    main(["show", str(path), "number:2"])
-    (failed,) = recording.read(path, "number:2")
-    assert capsys.readouterr().out == f"{failed.text}\n"
-    assert failed.text in repr(failed)
-
-
 # ---- JSON and Python
 
 

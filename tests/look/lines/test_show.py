@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import subprocess
 import sys
@@ -15,14 +14,10 @@ import pytest
 from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.exchange.entries import (
-    EVENTS,
-    Note,
-)
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines.lines import LineStyle, exchange_line
-from kproxy.look.lines.show import show_json, show_lines
-from kproxy.recording import Recording, RecordingError
+from kproxy.look.lines.show import show_lines
+from kproxy.recording import RecordingError
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.errors import ERRORS
 from tests.bed import needs
@@ -37,7 +32,6 @@ from tests.exchange.making import (
     response,
     unanswered,
 )
-from tests.look.why.traffic import Traffic, metadata
 from tests.recording.making import write
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
@@ -59,39 +53,6 @@ def shown(*entries, **options) -> str:
 def produced():
     asked = request("Produce", 9, produce_request({0: batch(3)}))
     return opened(node_id=2), asked, response(asked, produce_response({0: 41}))
-
-
-def test_a_line():
-    size = len(batch(3))
-    assert shown(*produced()) == (
-        "22:13:20.001 #1      c1→n2   app                   2.00 +0.08ms Produce v9         "
-        f"orders[0] 3 records, {size} B, acks=all → offset 41"
-    )
-
-
-def test_errors_come_first_behind_the_arrow():
-    asked = request("Produce", 9, produce_request({0: batch(1), 1: batch(1)}))
-    P = messages.ProduceResponse
-    partitions = [
-        P.PartitionProduceResponse(index=0, base_offset=41),
-        P.PartitionProduceResponse(index=1, base_offset=-1, error_code=6),
-    ]
-    topics = [P.TopicProduceResponse(name="orders", partition_responses=partitions)]
-    answered = response(asked, P(responses=topics, throttle_time_ms=120))
-    assert shown(asked, answered).endswith(
-        "acks=all → NOT_LEADER_OR_FOLLOWER (orders[1]), [0@41], throttled 120 ms"
-    )
-
-
-def test_no_answer_in_a_recording_that_is_cut_off(tmp_path):
-    path = tmp_path / "cut.mcap"
-    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-    recording.write([*produced(), heartbeat(12)])
-    (tmp_path / "copy.mcap").write_bytes(path.read_bytes())
-    recording.close()
-    out = io.StringIO()
-    show_lines([tmp_path / "copy.mcap"], out)
-    assert out.getvalue().endswith("→ the recording ends before an answer: waited for the broker\n")
 
 
 def test_hostile_names_cannot_move_the_cursor():
@@ -246,55 +207,6 @@ def test_show_lines(recorded, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_show_json(recorded):
-    out = io.StringIO()
-    show_json([recorded], out)
-    *found, ended = [json.loads(text) for text in out.getvalue().splitlines()]
-    assert [(each["number"], each["api"]) for each in found] == [
-        (1, "Produce"),
-        (2, "Fetch"),
-        (3, "Heartbeat"),
-    ]
-    assert found[2]["unanswered"] == {"waited_for": "broker", "behind": None, "waited_ms": 96.0}
-    assert ended == {
-        "event": "closed",
-        "time": "2023-11-14T22:13:20.099000Z",
-        "connection": 1,
-        "client_address": None,
-        "node_id": None,
-        "first": "broker",
-        "reason": "it hung",
-        "ends": [
-            {"side": "broker", "how": "reset", "time": "2023-11-14T22:13:20.097000Z"},
-            {"side": "client", "how": "eof", "time": "2023-11-14T22:13:20.099000Z"},
-        ],
-    }
-    assert found[0]["client_address"] == "127.0.0.1:5001"
-    assert found[2]["response"] is None
-
-
-def test_a_torn_file_is_shown_as_far_as_it_goes(recorded, capsys):
-    whole = recorded.read_bytes()
-    torn = recorded.with_name("torn.mcap")
-    torn.write_bytes(whole[:-100])
-    out = io.StringIO()
-    show_lines([torn], out)
-    assert len(out.getvalue().splitlines()) == 4
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"kproxy show: {torn}: read up to byte ")
-    assert "kproxy recover" in said
-
-
-def test_what_was_lost_while_recording_is_told(tmp_path, capsys):
-    body = {"event": "lost", "frames": 12, "bytes": 3000, "reason": "the disk is full"}
-    path = tmp_path / "lost.mcap"
-    record(path, [Note(EVENTS, START_NS, body)])
-    show_json([path], io.StringIO())
-    assert capsys.readouterr().err == (
-        "kproxy show: 12 frames (3000 bytes) are not in the recording: the disk is full\n"
-    )
-
-
 def test_a_file_that_is_no_recording(tmp_path):
     path = tmp_path / "other.mcap"
     path.write_bytes(b"GIF89a")
@@ -333,15 +245,6 @@ def test_records_with_a_key_or_a_value_are_only_those(capsys):
     assert "produced by shop" in found[0] and "consumed by billing" in found[1]
 
 
-def test_a_file_in_the_place_of_the_topic_is_named(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["show", "--records", str(DEMO), "topic:orders"]) == 2
-    assert "name a topic first" in capsys.readouterr().err
-    Path("orders").write_text("a file of the topic's name")
-    assert main(["show", "--records", "orders", str(DEMO)]) == 0
-    assert "orders[" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "typed",
     [["--records", "nope", DEMO], [DEMO, "topic:nope"], ["--by-request", DEMO, "topic:nope"]],
@@ -360,12 +263,3 @@ def test_by_request_lines_are_in_the_order_in_which_things_came(capsys):
         times[bool(option)] = [text[:12] for text in capsys.readouterr().out.splitlines()]
     assert times[True] == sorted(times[False]) != times[False]
     assert len(times[True]) > 34, "the ends of connections, too"
-
-
-def test_a_line_says_that_a_rule_changed_the_answer(tmp_path: Path) -> None:
-    traffic = Traffic()
-    traffic.add(0, *metadata({0: 1}))
-    traffic.rewrite(metadata({0: 3})[3], "liar", "stale_leader")
-    out = io.StringIO()
-    show_lines([traffic.recorded(tmp_path)], out)
-    assert out.getvalue().rstrip().endswith("broker 1, changed for the client by fault liar")

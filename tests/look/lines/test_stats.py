@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from kproxy.cli import main
-from kproxy.exchange.endings import ConnectionEnd, connection_end
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines.stats import Stats
 from kproxy.look.lines.stats_lines import lines, show_stats, stats_of
@@ -22,7 +22,6 @@ from kproxy.wire.protocol import messages, records
 from kproxy.wire.protocol.record_batch import Record
 from tests.bed import needs
 from tests.exchange.bodies import (
-    exchange,
     fetch_request,
     fetch_response,
     produce_request,
@@ -81,14 +80,6 @@ def test_no_percentiles_of_the_few_that_are_not_all_wait(count, beyond, told):
     assert max(map(len, found)) <= 80
 
 
-def test_what_was_not_answered_is_no_error():
-    made = [exchange_of_heartbeat(), *(exchange("Fetch", 11, fetch_request({0: 1})),) * 2]
-    found = list(lines(counted(*made)))
-    rows = {line.split()[0]: line[24:38].split() for line in found if line.strip()}
-    assert (rows["Heartbeat"], rows["Fetch"]) == (["1", "1"], ["2"])
-    assert "2 no answer yet at the end: Fetch 2" in found
-
-
 @pytest.mark.parametrize("same_batch", [True, False])
 def test_a_recording_begins_with_the_request_that_arrived_first(same_batch, tmp_path):
     """A poll of 30 s is over, and so recorded, after what was asked in the middle of it."""
@@ -105,84 +96,6 @@ def test_a_recording_begins_with_the_request_that_arrived_first(same_batch, tmp_
     stats = counted(*pair([fetch, beat, beaten, polled]))
     assert stats.first is not None and stats.last is not None
     assert (stats.last - stats.first).total_seconds() == 14.999
-
-
-@pytest.mark.parametrize(
-    ("sequences", "retries"),
-    [
-        ([0, 2, 2, 4], 1),
-        ([5, 3, 1, 7], 0),
-        ([2**31 - 2, 0, 2, 4], 0),
-        ([2**31 - 2, 0, 0, 2, 2], 2),
-        ([2**31 - 2, 0, 2**31 - 2, 2], 1),
-    ],
-)
-def test_what_is_sent_again(sequences, retries):
-    """Behind 2³¹ − 1, sequences begin anew at 0; those that come out of order are new."""
-
-    def produced(sequence: int):
-        data = records.encode_batch(
-            [Record(n, 0, None, b"v") for n in range(2)],
-            producer_id=7,
-            producer_epoch=0,
-            base_sequence=sequence,
-        )
-        return exchange("Produce", 9, produce_request({0: data}), produce_response({0: 1}))
-
-    assert counted(*map(produced, sequences)).retries == retries
-
-
-def test_leader_changes_and_rebalances():
-    T = M.MetadataResponse.MetadataResponseTopic
-    P = M.MetadataResponse.MetadataResponsePartition
-
-    def metadata(*leaders: int):
-        found = [P(partition_index=index, leader_id=leader) for index, leader in enumerate(leaders)]
-        body = M.MetadataResponse(topics=[T(name="orders", partitions=found)])
-        return exchange("Metadata", 8, M.MetadataRequest(topics=None), body)
-
-    def joined(generation: int):
-        asked = M.JoinGroupRequest(group_id="billing")
-        return exchange("JoinGroup", 5, asked, M.JoinGroupResponse(generation_id=generation))
-
-    stats = counted(metadata(1, 2), metadata(1, 3), metadata(1, -1), metadata(1, 3))
-    assert stats.leader_changes == 1
-    stats = counted(joined(3), joined(3), joined(4))
-    assert "group billing: generation 3 → 4, 1 rebalance" in list(lines(stats))
-
-
-def test_groups_and_errors_are_those_of_their_recording(tmp_path, capsys):
-    def joined(number: int, generation: int, error_code: int = 0):
-        asked = request("JoinGroup", 5, M.JoinGroupRequest(group_id="billing"), number)
-        body = M.JoinGroupResponse(generation_id=generation, error_code=error_code)
-        return [asked, response(asked, body)]
-
-    paths = [tmp_path / "east.mcap", tmp_path / "west.mcap"]
-    write(paths[0], [[*joined(1, 3), *joined(2, 4)]])
-    write(paths[1], [[*joined(1, -1, 15), *joined(2, 40)]])
-    assert main(["stats", *map(str, paths)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    for path, said in zip(paths, ("generation 3 → 4, 1 rebalance", "generation 40"), strict=True):
-        assert f"group billing of {path.stem}: {said}" in told
-    assert "COORDINATOR_NOT_AVAILABLE ×1 JoinGroup 1; the first is west#1" in told
-    assert main(["stats", str(paths[0])]) == 0
-    assert "group billing: generation 3 → 4, 1 rebalance" in capsys.readouterr().out
-
-
-def test_reconnects():
-    def on(connection: int):
-        asked = request("Heartbeat", 4, M.HeartbeatRequest(), connection, connection)
-        (made,) = pair([opened(connection, node_id=1), asked])
-        return made
-
-    body = {**closed(1).body, "how": "eof"}
-    at_ns = START_NS + 2 * MS + MS // 2
-    end = connection_end(attrs.evolve(closed(1), body=body, time_ns=at_ns))
-    for order in ([1, 2, 0, 3], [1, 2, 3, 0], [1, 0, 3, 2]):
-        shown = [on(number) if number else end for number in order]
-        assert counted(*shown).reconnects == 1
-    stats = counted(on(1), on(2), end, on(3))
-    assert "connections ended: 1 by kproxy, 1 reconnect" in list(lines(stats))
 
 
 # ---- recordings

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from kproxy.cli import main
 from kproxy.exchange.entries import Side
 from kproxy.look.lines.show import show_tail
 from kproxy.recording import Recording, RecordingError
@@ -101,19 +100,6 @@ def test_it_shows_what_comes_and_ends_with_the_recording(tmp_path):
     assert "#17" in left and "the recording ends before an answer" in left
 
 
-def test_a_filter_and_all_of_it(tmp_path):
-    path = tmp_path / "live.mcap"
-    with recording(path) as made:
-        made.write([*beats(*range(1, 21), group="a"), *beats(21, group="b")])
-        from kproxy.exchange.filter import parse
-
-        some = Tail(path, wanted=parse("group:b"))
-        all_of_it = Tail(path, lines_before=None)
-        assert some.next() == "#21"
-        assert [all_of_it.next() for _ in range(21)] == [f"#{n}" for n in range(1, 22)]
-    assert some.finish() == all_of_it.finish() == []
-
-
 def test_it_goes_on_with_the_next_file(tmp_path):
     path = tmp_path / "live.mcap"
     with recording(path, rotate_ns=100 * MS) as made:
@@ -124,16 +110,6 @@ def test_it_goes_on_with_the_next_file(tmp_path):
         assert tail.next() == "#1000"
         assert len(list(tmp_path.glob("*.mcap"))) == 2
     assert tail.finish() == []
-
-
-def test_a_recording_whose_writer_died(tmp_path, capsys):
-    path = tmp_path / "torn.mcap"
-    with recording(path) as made:
-        made.write([*beats(1, 2)])
-    path.write_bytes(path.read_bytes()[:-50])
-    assert main(["tail", str(path)]) == 0
-    out, err = capsys.readouterr()
-    assert "#2" in out and "kproxy tail" in err and "kproxy recover" in err
 
 
 def test_no_recording(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,10 +11,8 @@ from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import connection_end
 from kproxy.exchange.entries import Note
-from kproxy.exchange.filter import parse
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines.lines import Folding
-from kproxy.look.lines.show import show_tail
 from kproxy.recording import Recording
 from tests.exchange.making import MS, START_NS
 from tests.look.lines.test_live import beat
@@ -76,28 +73,6 @@ def test_a_flood_is_two_lines(recorded: Path, capsys: pytest.CaptureFixture[str]
     assert [line for line in lines if "Heartbeat" not in line] == FAILURES
     assert len(lines) == len(FAILURES) + 2
     assert len(shown(capsys, "show", "--all", recorded)) == FLOOD + 2
-
-
-def test_a_filter_finds_them(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(capsys, "show", recorded, "is:tls_failed") == FAILURES
-    assert shown(capsys, "show", recorded, "is:tls_failed client_address:10.0.0.8:*") == [
-        FAILURES[0]
-    ]
-    assert shown(capsys, "show", recorded, "is:tls_failed (node_id:1 or time:..+1ms)") == [
-        FAILURES[0],
-        FAILURES[2],
-    ]
-    # What other filters choose is exchanges, as before; an end has no API, and no error.
-    assert shown(capsys, "show", recorded, "connection:2") == []
-    assert shown(capsys, "show", recorded, "is:tls_failed api:Heartbeat") == []
-    assert len(shown(capsys, "show", recorded, "is:tls_failed or is:error")) == 4 + 2
-    assert len(shown(capsys, "show", recorded, "not is:tls_failed")) == 2
-
-
-def test_tail_finds_them(recorded: Path) -> None:
-    out = io.StringIO()
-    show_tail(recorded, out, parse("is:tls_failed connection:1"), lines_before=None)
-    assert out.getvalue().rstrip().endswith(FAILURES[0].removeprefix("c1→n2 "))
 
 
 def test_stats_count_them(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:

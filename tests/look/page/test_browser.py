@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -45,20 +43,6 @@ LIST = "?view=exchanges"
 FIT = 20
 """Rows that the window shows for certain."""
 HOSTILE = '<img src=x onerror="document.title=1">\x1b[31m\u202e'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    """Chromium without a window, which keeps a log of what it asks for."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("google-chrome") or needs.program("chromium")
-    for option in ("--headless=new", "--no-sandbox", "--window-size=1400,850"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(needs.program("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
 
 
 def requested(browser: webdriver.Chrome) -> list[str]:

@@ -34,7 +34,6 @@ from kproxy.wire.protocol import messages
 from tests.bed import needs
 from tests.bed.proxies import KPROXY
 from tests.exchange import bodies
-from tests.exchange.filters import DEMO as MOCK
 from tests.net.test_control import Visitors, asked
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -294,24 +293,6 @@ async def test_a_search_that_failed_begins_again_with_what_is_there_now(tmp_path
         assert found["error"] is None
 
 
-async def test_statistics_are_made_anew_when_the_recording_has_grown(tmp_path: Path) -> None:
-    path = tmp_path / "some.mcap"
-    path.write_bytes(DEMO.read_bytes())
-    async with serving([path]) as page:
-
-        async def counted() -> int:
-            found: Any = {"done": False}
-            while not found["done"]:
-                found = await page.found("/statistics")
-            return sum(each["count"] for each in found["tables"]["api"])
-
-        with trio.fail_after(15):
-            assert await counted() == 34
-            path.write_bytes(MOCK.read_bytes())
-            while await counted() == 34:
-                await trio.sleep(0.02)
-
-
 def test_names_as_long_as_they_can_be_make_no_long_rows() -> None:
     long = "\u202e" * 10_000
     asked = messages.FindCoordinatorRequest(key=long)
@@ -340,19 +321,6 @@ async def test_an_exchange_has_every_field_beside_its_bytes() -> None:
         for name in ("999999", "x", "", "1e9"):
             status, _, body = await page.get(f"/exchange?name={name}")
             assert status in (404, 422) and b"error" in body, name
-
-
-@pytest.mark.filterwarnings("error")
-async def test_an_exchange_of_a_file_that_was_cut_off_is_shown_without_a_warning(
-    tmp_path: Path,
-) -> None:
-    cut = tmp_path / "cut.mcap"
-    cut.write_bytes(DEMO.read_bytes()[:-20])
-    async with serving([cut]) as page:
-        for number, expected in ((28, 200), (9999, 404)):
-            status, _, body = await page.get(f"/exchange?name=%23{number}")
-            assert status == expected, body
-        assert page.logs == []
 
 
 async def test_the_page_loads_nothing_and_makes_no_markup_of_texts() -> None:

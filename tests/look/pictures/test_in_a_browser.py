@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from kproxy.look.report.light import light_data
 from kproxy.look.report.page import page
-from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.bed.waiting import until
-from tests.look.pictures.test_pictures import INCIDENTS, many
+from tests.look.pictures.test_pictures import SMALL, many
 from tests.look.why.traffic import Traffic, join, sync
 
 CROWDED = """
@@ -44,22 +40,8 @@ return wrong;
 WIDER = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[webdriver.Chrome]:
-    """Chromium without a window."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("google-chrome") or needs.program("chromium")
-    for option in ("--headless=new", "--no-sandbox"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(needs.program("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
-
-
-def test_the_pictures_of_a_report_have_room(chromium: webdriver.Chrome, tmp_path: Path) -> None:
-    paths = sorted(INCIDENTS.glob("*.mcap"))
+def test_the_pictures_of_a_report_have_room(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    paths = SMALL
     (tmp_path / "random").mkdir()
     others = [
         many(16, 100).recorded(tmp_path),
@@ -71,16 +53,16 @@ def test_the_pictures_of_a_report_have_room(chromium: webdriver.Chrome, tmp_path
             page(light_data(recordings, pictured=True), [*map(str, recordings)]), "utf-8"
         )
         for width in (1300, 420):
-            chromium.set_window_size(width, 900)
-            chromium.get(report.as_uri())
-            assert chromium.execute_script(CROWDED) == []
-            assert not chromium.execute_script(WIDER), f"{name} at {width}"
+            browser.set_window_size(width, 900)
+            browser.get(report.as_uri())
+            assert browser.execute_script(CROWDED) == []
+            assert not browser.execute_script(WIDER), f"{name} at {width}"
     pictures = page(light_data(paths, pictured=True), ["a"]).count('<svg class="picture"')
     assert pictures >= 4, "crash loop, open transaction, poison record, quota"
 
 
 def test_a_story_has_its_picture_and_names_of_clients_stay_texts(
-    chromium: webdriver.Chrome, tmp_path: Path
+    browser: webdriver.Chrome, tmp_path: Path
 ) -> None:
     name = '<img src=x onerror="document.title=1">'
     traffic = Traffic()
@@ -92,18 +74,18 @@ def test_a_story_has_its_picture_and_names_of_clients_stay_texts(
         assert served.stdout is not None
         address = served.stdout.readline().strip()
         try:
-            chromium.set_window_size(1400, 900)
-            chromium.get(address)
+            browser.set_window_size(1400, 900)
+            browser.get(address)
             home = re.sub("/enter/.*", "", address)
-            chromium.get(f"{home}/?story=group:billing")
+            browser.get(f"{home}/?story=group:billing")
             story = "#story > .pictured > svg.picture"
-            until(lambda: bool(chromium.find_elements(By.CSS_SELECTOR, story)), "a picture", 20)
-            texts = chromium.find_elements(By.CSS_SELECTOR, "#story svg text")
+            until(lambda: bool(browser.find_elements(By.CSS_SELECTOR, story)), "a picture", 20)
+            texts = browser.find_elements(By.CSS_SELECTOR, "#story svg text")
             assert any(each.text.startswith("<img") for each in texts)
-            assert not chromium.find_elements(By.CSS_SELECTOR, "#story img")
+            assert not browser.find_elements(By.CSS_SELECTOR, "#story img")
             drawn = "return getComputedStyle(document.querySelector('svg .bar.has')).stroke"
-            assert chromium.execute_script(drawn) != "none", "the style has come"
-            assert chromium.execute_script(CROWDED) == []
-            assert [each for each in chromium.get_log("browser") if each["level"] == "SEVERE"] == []
+            assert browser.execute_script(drawn) != "none", "the style has come"
+            assert browser.execute_script(CROWDED) == []
+            assert [each for each in browser.get_log("browser") if each["level"] == "SEVERE"] == []
         finally:
             served.terminate()

@@ -16,7 +16,6 @@ from kproxy.history.rows import Read
 from kproxy.history.transactions import OPEN
 from kproxy.look.pictures.bounded import (
     BARS_MAX,
-    NOT_KNOWN,
     POINTS_MAX,
     Bar,
     BarRow,
@@ -37,15 +36,16 @@ from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.exchange.making import MS, START_NS
 from tests.look.pictures.drawn import all_pictures, followed, parsed, written
-from tests.look.why.test_gaps import lose
 from tests.look.why.test_transactional_id import initialize, produce
-from tests.look.why.traffic import SECOND, Traffic, beat, ends, join, sync, two_members
+from tests.look.why.traffic import SECOND, Traffic, beat, join, sync, two_members
 
 INCIDENTS = needs.REPOSITORY / "tests" / "look" / "why" / "incidents"
-SEEDS = (3, 5, 8, 13, 21)
+SMALL = sorted(INCIDENTS.glob("[!l]*.mcap"))
+"""All but the one that takes as long as the rest."""
+SEEDS = (3, 8)
 
 
-@pytest.fixture(params=[*sorted(INCIDENTS.glob("*.mcap")), *SEEDS], ids=str)
+@pytest.fixture(params=[*SMALL, *SEEDS], ids=str)
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A recorded incident, or random traffic."""
     if isinstance(request.param, Path):
@@ -75,7 +75,7 @@ def test_who_had_a_partition_when_it_was_fetched_is_whom_the_history_names(path:
             is_current = member.given is not None and member.given.generation == owner.generation
             if is_current and not (member.left or member.ended):  # it remembers what was before
                 fetched.append((owner.group, owner.client, row.where, taken.ref.time_ns))
-    assert fetched or path.stem in ("dups", "linger1", "wrongboot", "quota")
+    assert fetched or path.stem in ("dups", "wrongboot", "quota")
     for group, client, where, time_ns in fetched:
         bars = [
             bar
@@ -181,7 +181,7 @@ def many(members: int, generations: int) -> Traffic:
 
 
 def test_a_large_group_is_folded(tmp_path: Path) -> None:
-    picture = pictured(followed(many(60, 40).recorded(tmp_path)), "group", "billing")
+    picture = pictured(followed(many(60, 20).recorded(tmp_path)), "group", "billing")
     assert picture is not None
     assert "and 46 more members" in written(picture)
     assert len(svg(picture.drawn)) < 300_000
@@ -288,21 +288,6 @@ def test_a_generation_that_lasts_has_its_number_and_a_short_bar_at_the_end_its_p
 # ---- what is not known
 
 
-def test_a_gap_is_shown_and_nothing_is_drawn_across_it(tmp_path: Path) -> None:
-    traffic = two_members()
-    lose(traffic, 1000)
-    traffic.add(2000, *beat("m-a", 3), client="fast")
-    ends(traffic, 3000)
-    series = followed(traffic.recorded(tmp_path))
-    fast, slow = (row.bars for *_, row in series.groups["billing"].rows)
-    assert [each.end for each in slow] == [None, NOT_KNOWN]
-    assert [each.end for each in fast] == [None, NOT_KNOWN, ENDED]
-    assert not fast[-1].partitions, "what it has is not recorded"
-    picture = pictured(series, "group", "billing")
-    assert picture is not None
-    assert [each.attrib["class"] for each in parsed(picture).iter("path")].count("gap") == 1
-
-
 def test_a_report_shows_that_first_parts_are_not_there(tmp_path: Path) -> None:
     """In the pictures of each recording, as stories do."""
     paths: list[Path] = []
@@ -318,7 +303,3 @@ def test_a_report_shows_that_first_parts_are_not_there(tmp_path: Path) -> None:
     assert len(told) == 2
     for titles in told:
         assert any("a part of the recording is not there" in each for each in titles)
-
-
-def test_nothing_is_drawn_where_nothing_happened(tmp_path: Path) -> None:
-    assert all_pictures(followed(two_members().recorded(tmp_path))) == {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from kproxy.look.report.summary import summarized
 from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.spark import SparkError
-from tests.look.report.making import DEMO, api, gathered, page_of, row_of, said, slots
+from tests.look.report.making import api, gathered, page_of, row_of, said, slots
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -182,29 +180,6 @@ def test_what_is_slower_than_allowed_fails_the_command(
     for rows, above in (([row], 3.0), ([row], None), ([chance], 2.0), ([], 2.0)):
         assert command.report_slower(rows, above) == 0
     assert capsys.readouterr().err == ""
-
-
-def refused(*arguments: str) -> tuple[int, str]:
-    """Run `kproxy analyze` where Spark cannot start; return its exit code, and the line it said."""
-    program = [sys.executable, "-m", "kproxy", "analyze", str(DEMO), *arguments]
-    env = os.environ | {"SPARK_HOME": "", "PYSPARK_GATEWAY_PORT": "1"}
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60, env=env)
-    (line,) = done.stderr.splitlines()
-    return done.returncode, line
-
-
-def test_what_cannot_be_read_or_written_is_said_before_spark_starts(tmp_path: Path) -> None:
-    text = tmp_path / "notes.txt"
-    text.write_text("no recording" * 99)
-    out = str(tmp_path / "out")
-    for name in (".", "..", "/"):
-        code, line = refused("--out", name)
-        assert code == 2 and f"--out: {name!r} is no name for a new folder" in line
-    code, line = refused("--out", str(text / "below" / "out"))
-    assert code == 1 and f"{text} is no folder" in line
-    code, line = refused("--out", out, "--baseline", str(text))
-    assert code == 1 and line.startswith(f"kproxy analyze: {text}: ") and "recording" in line
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_a_folder_that_cannot_be_written_to_is_said(

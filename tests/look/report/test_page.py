@@ -8,13 +8,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-import attrs
 import pytest
 
 from kproxy.exchange import histogram
-from kproxy.look.report import findings
-from kproxy.look.why.commit_findings import LAG
-from kproxy.look.why.finding import Finding, Harm, Subject
 from tests.look.report.making import TOTALS, api, gathered, page_of, said, slots
 
 
@@ -119,38 +115,6 @@ def test_times_are_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatc
         time.tzset()
 
 
-def test_the_partition_with_most_lag_is_named() -> None:
-    partitions = [
-        {"topic": "orders", "partition": 0, "committed": 295, "log_end": 10232, "lag": 9937},
-        {"topic": "orders", "partition": 1, "committed": 3359, "log_end": 5117, "lag": 1758},
-        {"topic": "orders", "partition": 2, "committed": 1, "log_end": None, "lag": None},
-    ]
-    group = {
-        "group": "billing", "members": 5, "rebalances": 6, "first_generation": 1,
-        "last_generation": 7, "commits": 55, "errors": 0, "lag": 11695, "partitions": partitions,
-    }  # fmt: skip
-    born = {"group": "billing", "us": 3_723_000_000, "generation": 7, "members": 2}
-    found = gathered([], {}, groups=[group], rebalances=[born])
-    assert "billing rebalanced 6 times (5 member ids)" in said(found)
-    assert "ends 11 695 offsets behind its topics, 9 937 of it on orders[0] (" in said(found)
-    proved = Finding(Harm.LATENCY, LAG, "It is behind.", (1,), Subject("group", "billing"))
-    assert "ends 11 695" not in said(attrs.evolve(found, findings=[proved])), "it is said already"
-    page = page_of(found, [])
-    assert "<td>11 695, 9 937 of it on orders[0]</td>" in page
-    assert "<td>billing</td><td>01:02:03.000</td><td>7</td><td>2</td>" in page
-    even = gathered([], {}, groups=[group | {"rebalances": 0, "lag": None, "partitions": None}])
-    assert "behind" not in said(even) and page_of(even, [])
-
-
-def test_the_report_names_what_it_is_of() -> None:
-    page = page_of(gathered([], {}), ["a&b.mcap", "s3://captures"], ("old.mcap",))
-    assert "<p>Of <code>a&amp;b.mcap</code>, <code>s3://captures</code></p>" in page
-    assert "<p>Compared with <code>old.mcap</code></p>" in page
-    assert "Compared with" not in page_of(gathered([], {}), ["a"])
-    many = page_of(gathered([], {}), [f"{number}.mcap" for number in range(23)])
-    assert "<code>19.mcap</code> and 3 more</p>" in many
-
-
 ODD = "<b>\x1b[2J\a\x9b\u202e\u2066\u200f\0\x7f\udcff</b>"
 ESCAPED = r"&lt;b&gt;\x1b[2J\x07\x9b\u202e\u2066\u200f\x00\x7f\xff&lt;/b&gt;"
 """Text that would have a terminal, or who reads a page, see something else; and what stands for
@@ -205,30 +169,21 @@ def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
     assert ".line.dashed polyline { stroke-dasharray" in page
 
 
-def test_no_line_is_drawn_over_a_time_without_values() -> None:
-    found = gathered([], {})
-    found.slots = slots({slot: {("bucket", bucket(5)): 3} for slot in (0, 1, 2, 60, 61, 80)})
-    page = page_of(found, [])
-    assert page.count("<polyline") == 3 * 3, "three pieces, of three percentiles"
-    assert page.count('height="3"') == 3, "a value that stands alone is seen"
+def test_what_only_one_side_has_is_said() -> None:
+    def row(of: str, topic: str | None, count: int, before: int) -> dict[str, Any]:
+        about = {"api": of, "topic": topic, "count": count, "baseline_count": before}
+        none = {f"{each}_ratio": None for each in ("p50", "p95", "p99")}
+        sure = {f"{each}_sigma": 0.0 for each in ("p50", "p95", "p99", "errors")}
+        return about | none | sure | {"errors": 0.0, "baseline_errors": 0.0}
 
-
-def test_errors_that_are_part_of_the_protocol_are_no_alarm() -> None:
-    def row(error: str, of: str, count: int, routine: int) -> dict[str, Any]:
-        about = {"error": error, "api": of, "count": count, "routine": routine, "injected": 0}
-        return about | {"number": 1, "client_ids": [], "topics": []}
-
-    totals = Counter(TOTALS) | Counter(routine=38, exchanges=100)
-    versions = row("UNSUPPORTED_VERSION", "ApiVersions", 38, 38)
-    found = gathered([], {}, errors=[versions])
-    found.totals = totals
-    (calm,) = (each for each in findings.findings(found) if "errors" in each.text)
-    assert calm.harm is Harm.CURIOSITY and "UNSUPPORTED_VERSION of ApiVersions" in calm.whole
-    assert calm.shown_by == ("show", "is:routine"), "is:error does not find them"
-    found = gathered([], {}, errors=[versions, row("NOT_COORDINATOR", "OffsetCommit", 20, 0)])
-    found.totals = totals | Counter(errors=20)
-    (grave,) = (each for each in findings.findings(found) if "errors" in each.text)
-    assert grave.harm is Harm.LATENCY and "NOT_COORDINATOR of OffsetCommit, 20 times" in grave.text
+    rows = [row("Fetch", None, 0, 9), row("Fetch", "old", 0, 9), row("Produce", None, 5, 5)]
+    rows += [row("Produce", "new", 5, 0), row("Produce", "both", 0, 5), row("Fetch", "both", 1, 0)]
+    found = gathered([], {}, differences=rows)
+    texts = said(found)
+    assert "Topics not in the baseline: new." in texts
+    assert "Topics only in the baseline: old." in texts
+    assert "APIs only in the baseline: Fetch." in texts and "both" not in texts
+    assert "<td>old</td>" in page_of(found, [])
 
 
 def test_an_error_that_was_not_injected_leads_and_names_its_clients() -> None:
@@ -248,20 +203,3 @@ def test_an_error_that_was_not_injected_leads_and_names_its_clients() -> None:
     )
     found.errors = [injected]
     assert "30 times, 30 of them injected, to billing (first #1)." in said(found)
-
-
-def test_what_only_one_side_has_is_said() -> None:
-    def row(of: str, topic: str | None, count: int, before: int) -> dict[str, Any]:
-        about = {"api": of, "topic": topic, "count": count, "baseline_count": before}
-        none = {f"{each}_ratio": None for each in ("p50", "p95", "p99")}
-        sure = {f"{each}_sigma": 0.0 for each in ("p50", "p95", "p99", "errors")}
-        return about | none | sure | {"errors": 0.0, "baseline_errors": 0.0}
-
-    rows = [row("Fetch", None, 0, 9), row("Fetch", "old", 0, 9), row("Produce", None, 5, 5)]
-    rows += [row("Produce", "new", 5, 0), row("Produce", "both", 0, 5), row("Fetch", "both", 1, 0)]
-    found = gathered([], {}, differences=rows)
-    texts = said(found)
-    assert "Topics not in the baseline: new." in texts
-    assert "Topics only in the baseline: old." in texts
-    assert "APIs only in the baseline: Fetch." in texts and "both" not in texts
-    assert "<td>old</td>" in page_of(found, [])

@@ -16,15 +16,11 @@ from kproxy import cli
 from kproxy.look.report.findings import findings
 from kproxy.look.report.light import folded, light_data
 from kproxy.look.report.page import page
-from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm, Subject
 from kproxy.wire.protocol import messages as M
 from tests.bed import needs
-from tests.exchange.making import MS, START_NS
 from tests.look.report.making import api, gathered, plain, row_of
-from tests.look.why.test_key import commit, produce
 from tests.look.why.traffic import Traffic
-from tests.recording.making import write
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
@@ -109,29 +105,6 @@ def test_an_older_report_is_replaced_and_nothing_else_is(
         assert words in line
 
 
-def test_findings_about_data_come_first_with_their_file() -> None:
-    row = {
-        "error": "INVALID_PRODUCER_EPOCH", "api": "Produce", "count": 2, "injected": 0,
-        "routine": 0,
-        "number": 7, "file": "it's.mcap", "client_ids": ["shop"], "topics": ["orders"],
-    }  # fmt: skip
-    found = gathered([api("Produce", 900)], {}, errors=[row])
-    found.totals |= {"errors": 2, "exchanges": 900}
-    made = page(found, [])
-    assert made.index("What harms data") < made.index("What fails or is slow")
-    assert "Produce on orders failed with INVALID_PRODUCER_EPOCH 2 times, to shop" in made
-    command = html.unescape(re.findall("<code>(kproxy why.*?)</code>", made)[0])
-    assert shlex.split(command) == ["kproxy", "why", "it's.mcap", "number:7"]
-
-
-@pytest.mark.parametrize("path", sorted(FORMATS.glob("*.mcap")), ids=lambda path: path.stem)
-def test_every_command_of_a_finding_of_one_recording_finds_something(path, capsys) -> None:
-    found = findings(light_data([path]))
-    for command in {each.command(each.files) for each in found if each.words}:
-        assert cli.main(shlex.split(command)[1:]) == 0, command
-        assert capsys.readouterr().out.strip(), command
-
-
 def test_routine_errors_are_told_apart(tmp_path: Path) -> None:
     traffic = Traffic()
     J = M.JoinGroupRequest
@@ -184,37 +157,6 @@ def test_a_request_that_is_open_when_the_recording_ends_is_not_lost(tmp_path: Pa
         "1 response came and did not reach the client, or not whole; 1 more came when its"
         " connection had ended." in text
     )
-
-
-def test_a_recording_in_which_nothing_is_wrong_says_so_first() -> None:
-    first, *_ = findings(light_data([DEMO]))
-    assert first.text == "Nothing wrong is found in 34 exchanges."
-
-
-def test_exchanges_of_several_recordings_have_names(tmp_path: Path) -> None:
-    faults = FORMATS / "faults.mcap"
-    data = light_data([DEMO, faults])
-    assert {row["name"].partition("#")[0] for row in [*data.errors, *data.slowest]} == {
-        "demo",
-        "faults",
-    }
-    assert "exchange is demo#6," in page(data, [])
-    assert "exchange is #6," in page(light_data([DEMO]), [])
-
-
-def test_how_a_group_ends_is_told_once_by_the_last_run(tmp_path: Path) -> None:
-    for name, cluster, committed in (("a", "c1", 5), ("b", "c2", 2), ("c", "c1", 12)):
-        traffic, started = Traffic(), {"a": 0, "b": 1000, "c": 2000}[name]
-        told = M.MetadataResponse(cluster_id=cluster)
-        traffic.add(started, "Metadata", 8, M.MetadataRequest(topics=[]), told)
-        traffic.add(started + 1, *commit(0, committed))
-        traffic.add(started + 2, *produce(0, 10, *[b"k"] * 10))
-        write(tmp_path / f"{name}.mcap", [traffic.entries], start_ns=START_NS + started * MS)
-    found = [each for each in findings(light_data([tmp_path])) if each.kind == LAG]
-    assert {Path(each.files[0]).stem: each.text for each in found} == {
-        "b": "The last commits of group billing are 18 offsets behind the end of orders[0].",
-        "c": "The last commits of group billing are 8 offsets behind the end of orders[0].",
-    }
 
 
 def test_commands_name_what_the_user_gave_in_place_of_many_files() -> None:

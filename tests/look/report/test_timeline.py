@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from kproxy.look.report.data import FileSpan
 from kproxy.look.report.slots import Slots
 from kproxy.look.report.timeline import timeline
-from tests.look.report.making import api, gathered, page_of, slots
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
@@ -35,21 +32,6 @@ def test_days_between_recordings_take_no_room() -> None:
 def test_a_short_recording_beside_a_long_one_is_seen() -> None:
     x = timeline([span(0, 86_400), span(5 * DAY_US, 1, "b")], 0, 5 * DAY_US / 1000, 1000)
     assert x.at(5 * DAY_US + SECOND_US) - x.at(5 * DAY_US) > 0.05
-
-
-def test_many_recordings_have_a_few_breaks() -> None:
-    files = [span(each * DAY_US, 60, str(each)) for each in range(99)]
-    x = timeline(files, 0, 98 * DAY_US / 1000, 1000)
-    assert len(x.breaks) < 12 and x.at(98 * DAY_US + 60 * SECOND_US) == pytest.approx(1)
-
-
-def test_the_break_is_drawn_and_labelled() -> None:
-    files = [span(0, 1), span(DAY_US, 1, "b")]
-    counts = slots({slot: {("api", "Fetch"): 1} for slot in (0, 8_640_000)})
-    page = page_of(gathered([api("Fetch", 2)], {}, files=files, slots=counts), ["a"])
-    assert page.count('class="break"') == 1 and ">1 d later<" in page
-    lefts = [float(left) for left in re.findall(r'<rect x="([0-9.]+)"', page)]
-    assert lefts[0] == 0 and 500 < lefts[1] < 600, "the second recording has its half"
 
 
 def test_slots_widen_until_they_are_few() -> None:

@@ -218,22 +218,6 @@ def test_the_offset_of_a_fetch_session(tmp_path):
     ) in story
 
 
-def test_which_broker_coordinates(tmp_path):
-    def found(node: int):
-        asked = M.FindCoordinatorRequest(key="billing", key_type=0)
-        return "FindCoordinator", 2, asked, M.FindCoordinatorResponse(node_id=node)
-
-    traffic = Traffic()
-    traffic.add(0, *found(1))
-    moved = committed("billing", "NOT_COORDINATOR")
-    traffic.add(100, *moved)
-    traffic.add(200, *found(2))
-    story = traffic.story(tmp_path, "number", "2")
-    named = "FindCoordinator #1 of 22:13:20.000, 100 ms before, named broker 1 as the coordinator"
-    assert f"{named} of billing." in story
-    assert "FindCoordinator #3 of 22:13:20.200, 100 ms after it, names broker 2." in story
-
-
 def test_a_mechanism_that_the_broker_does_not_offer(tmp_path):
     asked = M.SaslHandshakeRequest(mechanism="GSSAPI")
     told = M.SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN", "SCRAM-SHA-256"])
@@ -251,3 +235,19 @@ def test_where_a_batch_was_sent_before(tmp_path):
     traffic.add(10, *produce(numbered(5, 0, 0), 0, "DUPLICATE_SEQUENCE_NUMBER"))
     said = "Produce #1 of 22:13:20.000, 10.0 ms before, has the same batch for orders[0]."
     assert said in traffic.story(tmp_path, "number", "3")
+
+
+def test_which_broker_coordinates(tmp_path):
+    def found(node: int):
+        asked = M.FindCoordinatorRequest(key="billing", key_type=0)
+        return "FindCoordinator", 2, asked, M.FindCoordinatorResponse(node_id=node)
+
+    traffic = Traffic()
+    traffic.add(0, *found(1))
+    moved = committed("billing", "NOT_COORDINATOR")
+    traffic.add(100, *moved)
+    traffic.add(200, *found(2))
+    story = traffic.story(tmp_path, "number", "2")
+    named = "FindCoordinator #1 of 22:13:20.000, 100 ms before, named broker 1 as the coordinator"
+    assert f"{named} of billing." in story
+    assert "FindCoordinator #3 of 22:13:20.200, 100 ms after it, names broker 2." in story

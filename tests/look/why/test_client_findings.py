@@ -9,7 +9,6 @@ from kproxy.exchange import notes
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import Side
-from kproxy.look.lines.stream import Stream
 from kproxy.look.report.findings import findings
 from kproxy.look.report.light import light_data
 from kproxy.wire.protocol import error_code
@@ -17,7 +16,7 @@ from kproxy.wire.protocol import messages as M
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import MS, START_NS
-from tests.look.why.test_findings import found, found_in, one
+from tests.look.why.test_findings import found, one
 from tests.look.why.traffic import Traffic, beat, ends, metadata, produce
 
 
@@ -257,25 +256,6 @@ def test_an_outage_is_as_long_as_kproxy_knew_it(tmp_path):
         ("No bootstrap address could be reached from 22:13:20.200 on.",
          f"kproxy found it out: {why}."),
     ]  # fmt: skip
-
-
-def test_lost_frames_are_found_and_summed(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    for nth in (1, 2):
-        span = (START_NS + nth * 1000 * MS, START_NS + nth * 1500 * MS)
-        traffic.entries.append(notes.lost(2000, 1 << 20, "the disk hangs", *span))
-    path = traffic.recorded(tmp_path)
-    (finding,) = found_in(path, "frames lost")
-    assert finding.text == (
-        "4000 frames (2.0 MiB) between 22:13:21.000 and 22:13:23.000 are not in the recording: the"
-        " disk hangs."
-    )
-    stream = Stream([path])
-    assert list(stream.shown())
-    assert stream.notices == [
-        "4000 frames (2097152 bytes) are not in the recording: the disk hangs"
-    ]
 
 
 # ---- permissions

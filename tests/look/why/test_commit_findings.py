@@ -51,25 +51,6 @@ def as_member(asked, name: str):
     return asked
 
 
-def test_commits_that_a_tool_sets_back_or_ahead(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "one", 3, 0)
-    traffic.add(10, *as_member(commit(0, 15), "m-one"), client="one")
-    traffic.add(20, *commit(0, 5), client="ops", connection=2)
-    back = one(traffic, tmp_path, "commits set back")
-    assert back.harm is Harm.DATA
-    assert back.whole == (
-        "ops (127.0.0.1) set group billing back in orders[0] from 15 to 5. OffsetCommit #4 of"
-        " 22:13:20.020 did it, which names no member, as tools do that reset offsets; OffsetCommit"
-        " #3 of one (127.0.0.1) had committed 15. Records @5..14 come again."
-    )
-    traffic.add(30, *as_member(commit(0, 8), "m-one"), client="one")
-    traffic.add(40, *commit(0, 25), client="ops", connection=2)
-    assert one(traffic, tmp_path, "commits set ahead").text == (
-        "ops (127.0.0.1) set group billing ahead in orders[0] from 8 to 25."
-    )
-
-
 @pytest.mark.parametrize(
     ("then", "is_harm"),
     [
@@ -88,20 +69,6 @@ def test_old_commits_that_a_client_sends_again(tmp_path, then, is_harm):
         own = asked if asked[0] == "Fetch" else as_member(asked, "m-one")
         traffic.add(time_ms, *own, client="one")
     assert bool(found(traffic, tmp_path, "commits set back")) is is_harm
-
-
-def test_a_group_that_commits_nothing(tmp_path):
-    traffic = Traffic()
-    for life in range(3):
-        member(traffic, 1000 * life, f"life{life}", 3 + life, 0)
-        traffic.add(1000 * life + 10, *fetch(0, 100, b"a", b"b"), client=f"life{life}")
-    assert one(traffic, tmp_path, "group that commits nothing").text == (
-        "Group billing committed nothing, and fetched the same records again."
-    )
-    assert not found(traffic, tmp_path, "fetched twice after a rebalance")
-    traffic.add(3000, *commit(0, 101), client="life2")
-    assert not found(traffic, tmp_path, "group that commits nothing")
-    assert found(traffic, tmp_path, "fetched twice after a rebalance")
 
 
 @pytest.mark.parametrize("aborted", [4, 5])

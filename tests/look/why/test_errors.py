@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.look.why.causes.table import CAUSES
 from kproxy.look.why.number import number_story
 from kproxy.look.why.source import StorySource
-from kproxy.wire.protocol import codes, messages
+from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.errors import CODES
 from tests import versions
 from tests.exchange.bodies import fetch_request, fetch_response
@@ -142,25 +141,3 @@ def test_every_error_has_a_story_and_no_retry_that_is_none(first, rotation, tmp_
         again = [line for line in story if "later client a" in line]
         assert not [line for line in again if "joined group billing again" not in line], story
         assert again or [line for line in story if line.startswith(NO_LATER)], story
-
-
-@pytest.mark.parametrize("make", APIS)
-def test_the_same_asked_again_is_recognised(make, tmp_path):
-    traffic = Traffic()
-    number = traffic.add(0, *make(3, codes.UNKNOWN_SERVER_ERROR))
-    traffic.add(100, *make(4, 0))
-    again = traffic.add(200, *make(3, codes.REQUEST_TIMED_OUT))
-    traffic.add(300, *make(3, 0), client="another", connection=2)
-    last = traffic.add(400, *make(3, 0))
-    story = told(traffic.recorded(tmp_path), number)
-    consistent(story, "UNKNOWN_SERVER_ERROR")
-    (line,) = (each for each in story if "later client a" in each)
-    assert f"#{again}, which failed with REQUEST_TIMED_OUT." in line
-    assert line.endswith(f"There were 3 attempts in all; the last, #{last}, 400 ms after this"
-                         " one, succeeded.")  # fmt: skip
-
-
-def test_causes_are_of_errors_that_kafka_has():
-    assert set(CAUSES) <= set(CODES)
-    assert not [name for name, cause in CAUSES.items() if not cause.remedy.endswith(".")]
-    assert not [name for name, cause in CAUSES.items() if cause.meaning.endswith(".")]

@@ -110,23 +110,6 @@ def drop_response(traffic: Traffic, rule: str = "cut") -> None:
     traffic.entries.append(notes.fault_rules(START_NS, 1, rules))
 
 
-def test_records_that_were_written_twice(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0, 5, b"a", b"b"), client="shop")
-    drop_response(traffic)
-    traffic.add(100, *produce(0, 7, b"a", b"b"), client="shop")
-    finding = one(traffic, tmp_path, "records written twice")
-    assert finding.text == (
-        "2 records of orders[0] were written twice by shop (127.0.0.1), which is not idempotent."
-    )
-    assert finding.evidence == (
-        (
-            "Produce #1 of shop (127.0.0.1) wrote 2 records to orders[0]@5..6, #2 the same to"
-            " @7..8; the response to #1 was dropped by fault cut."
-        ),
-    )
-
-
 @pytest.mark.parametrize(("epoch", "sequence", "is_twice"), [(1, 0, True), (0, 4, False)])
 def test_records_that_an_idempotent_producer_wrote_twice(tmp_path, epoch, sequence, is_twice):
     traffic = Traffic()
@@ -162,29 +145,6 @@ def test_a_retry_that_is_answered_before_what_it_repeats(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("code", "error"), [(7, "REQUEST_TIMED_OUT"), (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND")]
-)
-def test_an_error_with_an_offset_is_a_write_that_a_retry_repeats(tmp_path, code, error):
-    traffic = Traffic()
-    for nth, of in enumerate((code, code, 0)):
-        again = produce(0, 5 + 2 * nth, b"a", b"b", error=of)
-        traffic.add(2000 * nth, *again, client="shop")
-    traffic.add(7200, *fetch(0, 7, b"a"), client="audit", connection=2)
-    finding = one(traffic, tmp_path, "records written twice")
-    assert finding.text == (
-        "2 records of orders[0] were written 3 times by shop (127.0.0.1), which is not idempotent."
-    )
-    assert finding.evidence == (
-        (
-            "Produce #1 of shop (127.0.0.1) wrote 2 records to orders[0]@5..6, #2 the same to"
-            f" @7..8, #3 to @9..10; the response to #1 was {error}."
-        ),
-        "So 4 records of orders were written again, by 2 requests.",
-        "Fetched by audit (127.0.0.1): 1 of these 3 writes (first with #4).",
-    )
-
-
 def test_what_was_never_answered_may_be_written_twice(tmp_path):
     traffic = Traffic()
     for number, key in enumerate((b"a", b"b")):
@@ -202,36 +162,6 @@ def test_what_was_never_answered_may_be_written_twice(tmp_path):
         " request for orders."
     )
     assert finding.numbers == (1, 3) and finding.topic == "orders"
-
-
-def test_what_is_certain_is_not_hidden_by_what_may_be(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0, 5, b"a"), client="shop")
-    traffic.entries[-1] = unanswered(traffic.entries[-2])
-    traffic.add(100, *produce(0, 6, b"a"), connection=2, client="shop")
-    drop_response(traffic)
-    traffic.add(200, *produce(0, 7, b"a"), connection=2, client="shop")
-    assert "#2 of shop (127.0.0.1) wrote 1 record to orders[0]@6, #3 the same to @7;" in (
-        one(traffic, tmp_path, "records written twice").whole
-    )
-    assert "#1 of shop" in one(traffic, tmp_path, "records maybe written twice").whole
-
-
-@pytest.mark.parametrize(
-    ("first", "again", "said"),
-    [
-        ([b"a"], [b"a", b"a", b"a"], "1 record of it for orders[0] came again"),
-        ([b"a", b"a"], [b"a", b"a"], "2 records of it for orders[0] came again"),
-        ([b"a", b"b"], [b"a", b"x", b"b"], "the broker wrote them, among others, to @7..9"),
-        ([b"x", b"a"], [b"a"], "the broker wrote it to @7"),
-    ],
-)
-def test_how_many_came_again_and_where_they_are(tmp_path, first, again, said):
-    traffic = Traffic()
-    traffic.add(0, *produce(0, 5, *first), client="shop")
-    traffic.entries[-1] = unanswered(traffic.entries[-2])
-    traffic.add(100, *produce(0, 7, *again), connection=2, client="shop")
-    assert said in one(traffic, tmp_path, "records maybe written twice").whole
 
 
 @pytest.mark.parametrize(
@@ -445,17 +375,3 @@ def test_a_member_that_does_not_fetch(tmp_path):
     assert one(traffic, tmp_path, "member that does not fetch").topic == "orders"
     traffic.add(500, *fetch(0, 100, b"a")[:3], None, client="one")  # answered after the recording
     assert not found(traffic, tmp_path, "member that does not fetch")
-
-
-def test_the_lag_at_the_end(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *commit(0, 5), client="one")
-    traffic.add(1, *commit(1, 1), client="one")
-    traffic.add(2, *produce(0, 10, *[b"k"] * 10), client="shop")
-    traffic.add(3, *produce(1, 1, b"k", b"k"), client="shop")
-    finding = one(traffic, tmp_path, "lag at the end")
-    assert finding.harm is Harm.CURIOSITY
-    assert finding.whole == (
-        "The last commits of group billing are 17 offsets behind the end of orders; orders[0] is 15"
-        " of them. orders[0] is committed up to 5 (OffsetCommit #1), its end is 20 (#3)."
-    )

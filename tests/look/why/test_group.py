@@ -6,9 +6,7 @@ import struct
 
 import pytest
 
-from kproxy.cli import main
 from kproxy.exchange import notes
-from kproxy.look.why.stories import others
 from kproxy.wire.protocol import messages
 from tests.exchange.bodies import ORDERS
 from tests.exchange.making import MS, START_NS, opened
@@ -17,28 +15,6 @@ from tests.look.why.test_key import fetch
 from tests.look.why.traffic import Traffic, beat, ends, join, leave, sync, two_members
 
 M = messages
-
-
-def test_a_member_that_is_silent_for_too_long(tmp_path):
-    traffic = two_members()
-    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
-    traffic.add(7000, *beat("m-a", 3, error_code=27), client="fast")  # 6
-    traffic.add(7010, *join("m-a", 4, ["m-a"]), took_ms=990, client="fast")  # 7
-    traffic.add(8010, *sync("m-a", 4, 0, 1, 2, 3), client="fast")  # 8
-    traffic.add(9000, *beat("m-b", 3, error_code=25), connection=2, client="slow")  # 9
-    assert traffic.story(tmp_path, "group", "billing") == [
-        (
-            "22:13:20.010 generation 3: 2 members, fast (#1), slow (#2); what was before is not in"
-            " the recording. fast has orders[0,1] (#3), slow has orders[2,3] (#4)."
-        ),
-        "22:13:27.000 fast learns that the group rebalances: Heartbeat #6 → REBALANCE_IN_PROGRESS.",
-        (
-            "22:13:28.010 generation 3 → 4: slow left after 7.5 s of silence (since Heartbeat #5,"
-            " its session timeout is 6.0 s); 1.0 s from the first JoinGroup (#7) to the last"
-            " assignment (#8). fast has orders[0,1,2,3] (#8)."
-        ),
-        "22:13:29.000 slow is refused: Heartbeat #9 → UNKNOWN_MEMBER_ID.",
-    ]
 
 
 def test_a_member_that_beats_and_does_not_join_again_is_not_called_silent(tmp_path):
@@ -222,28 +198,6 @@ def test_two_processes_of_one_client_id_and_one_instance_id(tmp_path):
     assert "first (127.0.0.1:5003) on connection 3 takes" in took
     assert f"first (connection 1) is refused: Heartbeat #{refused}" in fenced
     assert "first (connection 3) learns" in learns
-
-
-def test_a_group_that_only_commits(tmp_path, capsys):
-    """Flink, Spark and all that assign partitions to themselves have no members."""
-    traffic = Traffic()
-    for at in (0, 1000):
-        traffic.add(at, *commit("", -1), client="flink")
-    path = traffic.recorded(tmp_path)
-    assert main(["why", str(path), "group:billing"]) == 0
-    commits, who = capsys.readouterr().out.splitlines()
-    assert commits.startswith("22:13:20.000 flink (")
-    assert commits.endswith(
-        " commits for the group: OffsetCommit #1, 2 times until #2. Committed last: orders[0@1]."
-    )
-    assert who == "Who joins or leaves billing is not in the recording."
-
-
-def test_the_same_name_is_never_suggested(tmp_path, capsys):
-    """There is no story of it where its one commit was refused without a member, or so."""
-    traffic = Traffic()
-    traffic.add(0, *commit("", -1), client="flink")
-    assert others([traffic.recorded(tmp_path)], "group", "billing") == ", nor any other"
 
 
 def commit(member: str, generation: int, error: int = 0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.exchange.entries import INJECTED
 from kproxy.wire.protocol import error_code
-from tests.look.why.traffic import Traffic, beat, join, sync, two_members
+from tests.look.why.traffic import Traffic, beat, join, two_members
 
 
 def test_an_error_that_a_rule_made_is_why_a_member_joins_again(tmp_path):
@@ -56,13 +56,3 @@ def test_a_member_that_the_broker_let_in_and_a_rule_did_not(tmp_path):
     assert "eos is let in by the broker (#1), and told UNKNOWN_MEMBER_ID, made by kproxy," in story
     assert "generation 1: 1 member, eos (#1)" in story
     assert "could not join" not in story
-
-
-def test_an_assignment_of_which_a_rule_made_an_error(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *join("m-a", 1, ["m-a"]), client="eos")
-    traffic.add(10, *sync("m-a", 1, 0), client="eos")
-    traffic.told("REBALANCE_IN_PROGRESS", 12, "sy")
-    story = "\n".join(traffic.story(tmp_path, "group", "billing"))
-    assert "eos is told REBALANCE_IN_PROGRESS, made by kproxy, fault sy: SyncGroup #2." in story
-    assert "eos has orders[0] (#2)" in story

@@ -58,26 +58,6 @@ def goes_on(traffic: Traffic, at: int, name: str, connection: int) -> None:
     ends(traffic, at + 10, connection=connection)
 
 
-def test_a_record_after_which_each_member_dies(tmp_path):
-    traffic = Traffic()
-    lives(traffic, dies)
-    finding = one(traffic, tmp_path, ENDS_THERE)
-    assert found(traffic, tmp_path)[0] == finding
-    assert finding.harm is Harm.DATA
-    assert finding.text == (
-        "Group billing stands still at orders[0]@102: 3 members fetched it, and ended before"
-        " committing more."
-    )
-    how, since = finding.evidence
-    assert how == (
-        "life1 (127.0.0.1), life2 (127.0.0.1), life3 (127.0.0.1) fetched @102..103 with #4, #10 and"
-        " #14. Of these members 3 ended without leaving, up to 39.0 ms later: the app may fail at"
-        " that record."
-    )
-    assert since == "102 is committed since OffsetCommit #6 (22:13:30.030)."
-    assert not found(traffic, tmp_path, "committed, then ended")  # 101 had been processed
-
-
 @pytest.mark.parametrize(("committed", "is_found"), [(True, True), (False, False)])
 def test_members_that_leave_at_the_same_record(tmp_path, committed, is_found):
     """An app that fails closes its consumer; one that never commits reads all again at any rate."""

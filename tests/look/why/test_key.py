@@ -64,50 +64,6 @@ def told(traffic: Traffic, tmp_path, key: str = "alice") -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_a_key_that_two_partitioners_put_on_two_partitions(tmp_path):
-    assert JAVA != C
-    traffic = Traffic()
-    traffic.add(0, *metadata(PARTITIONS), client="shop")
-    traffic.add(10, *produce(JAVA, 5, b"bob", b"alice"), client="shop")
-    traffic.add(20, *produce(C, 0, b"alice", value=None), client="web", connection=2)
-    traffic.add(30, *sync("m", 1, JAVA), client="reader")
-    traffic.add(40, *fetch(JAVA, 5, b"bob", b"alice"), client="reader")
-    traffic.add(50, *commit(JAVA, 6), client="reader")  # not past it
-    traffic.add(60, *commit(JAVA, 7, error=22), client="reader")
-    traffic.add(70, *commit(JAVA, 7), client="reader")
-    traffic.add(80, *commit(JAVA, 9), client="reader")
-    rest = [f"FNV-1a gives {placements(b'alice', PARTITIONS)['FNV-1a']}"]
-    java = "the default of Java's client, kafka-python, aiokafka and KafkaJS"
-    c = "the default of librdkafka and of its bindings, such as confluent-kafka"
-    lines = told(traffic, tmp_path)
-    assert lines[:3] == [
-        f"Key alice: {', '.join(f'orders[{n}] 1 record' for n in sorted((JAVA, C)))}.",
-        "orders has 8 partitions (Metadata #1).",
-        "It is on 2 partitions: Kafka keeps the order of records only within one.",
-    ]
-    assert lines[3:5] == [
-        (
-            f"shop (127.0.0.1) sent it to orders[{JAVA}], as murmur2 ({java}) does with 8"
-            f" partitions; CRC32 gives {C}, {rest[0]}."
-        ),
-        (
-            f"web (127.0.0.1) sent it to orders[{C}], as CRC32 ({c}) does with 8 partitions;"
-            f" murmur2 gives {JAVA}, {rest[0]}."
-        ),
-    ]
-    assert lines[5:] == [
-        (
-            f"22:13:20.010 orders[{JAVA}]@6: Produce #2 of shop (127.0.0.1) writes it (1 B);"
-            " fetched by reader (127.0.0.1) of group billing at 22:13:20.041 (Fetch #5);"
-            " group billing committed 7 at 22:13:20.070 (OffsetCommit #8)."
-        ),
-        (
-            f"22:13:20.020 orders[{C}]@0: Produce #3 of web (127.0.0.1) writes it (a tombstone);"
-            " a Fetch of it is not in the recording; a commit past it is not in the recording."
-        ),
-    ]
-
-
 def test_what_is_not_recorded_of_a_key(tmp_path):
     traffic = Traffic()
     traffic.add(0, *fetch(2, 7, b"alice"), client="reader")
@@ -140,17 +96,6 @@ def in_transaction(partition: int, offset: int):
 def ends_transaction(committed: bool):
     asked = M.EndTxnRequest(transactional_id="pay", committed=committed)
     return "EndTxn", 3, asked, M.EndTxnResponse()
-
-
-def test_offsets_of_a_transaction_count_when_it_is_committed(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0, 5, b"alice"), client="shop")
-    traffic.add(10, *in_transaction(0, 6), client="reader")
-    traffic.add(20, *ends_transaction(False), client="reader")
-    assert "a commit past it is not in the recording" in told(traffic, tmp_path)[-1]
-    traffic.add(30, *in_transaction(0, 6), client="reader")
-    traffic.add(40, *ends_transaction(True), client="reader")
-    assert "group eos committed 6 at 22:13:20.040 (EndTxn #5)." in told(traffic, tmp_path)[-1]
 
 
 def test_offsets_of_a_transaction_whose_end_has_no_answer_may_count(tmp_path):
@@ -229,27 +174,6 @@ def test_the_command_of_a_finding_tells_of_its_key(key):
             assert main(typed) == 0
     assert "It is on 2 partitions" in out.getvalue()
     assert "orders[0]@5: Produce #1" in out.getvalue()
-
-
-NONE = "there is no key"
-IN = "in topic orders in the recording"
-HELP = "topic:NAME key:KEY (see kproxy why --help)"
-
-
-@pytest.mark.parametrize(
-    ("typed", "code", "said"),
-    [
-        ("topic:orders key:alic", 1, f"{NONE} alic {IN} (did you mean alice?)"),
-        ("topic:orders key:zzz", 1, f"{NONE} zzz {IN}; there is 0xff, alice"),
-        ("key:alice", 2, f"name a topic before 'key:alice': {HELP}"),
-        ("group:x key:alice", 2, f"name a topic before 'key:alice': {HELP}"),
-    ],
-)
-def test_keys_that_there_are_not(typed, code, said, tmp_path, capsys):
-    traffic = Traffic()
-    traffic.add(0, *produce(0, 0, b"alice", b"\xff"))
-    assert main(["why", str(traffic.recorded(tmp_path)), *typed.split()]) == code
-    assert capsys.readouterr().err == f"kproxy why: {said}\n"
 
 
 def aborted_fetch(first: int, *keys: bytes):

@@ -43,42 +43,6 @@ def resets(traffic: Traffic, kind: int, to: int, partition: int = 0, at: int = 1
     traffic.add(at + 30, *fetched(to, 60, 100, partition), client="reporter")
 
 
-def test_records_that_a_reset_skipped_and_those_that_were_gone(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "reporter", 1, 0)
-    resets(traffic, LATEST, 100)
-    traffic.add(900, *commit(0, 100), client="reporter")
-    finding = one(traffic, tmp_path, SKIPPED)
-    assert finding.harm is Harm.DATA and finding.numbers == (4, 5, 6)
-    assert finding.text == (
-        "Group billing skipped 40 records of orders[0] (60 to 99) that were there: its offset was"
-        " reset."
-    )
-    assert finding.evidence == (
-        (
-            "Fetch #4 of reporter (127.0.0.1) at 22:13:20.110 asked for offset 10:"
-            " OFFSET_OUT_OF_RANGE; the log begins at 60 (Fetch #6)."
-        ),
-        (
-            "ListOffsets #5 asked for the latest offset, as with auto.offset.reset=latest, and"
-            " Fetch #6 goes on at 100."
-        ),
-        "50 records (10 to 59) before them had been deleted.",
-        "At the end its lag there is 0: what was skipped does not show in it.",
-    )
-    assert not found(traffic, tmp_path, DELETED)
-
-
-def test_the_worst_partition_of_several_is_first(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "reporter", 1, 0, 1)
-    resets(traffic, LATEST, 80)
-    resets(traffic, LATEST, 100, partition=1, at=500)
-    finding = one(traffic, tmp_path, SKIPPED)
-    assert "skipped 40 records of orders[1] (60 to 99)" in finding.text
-    assert "skipped 20 records of orders[0] (60 to 79)" in finding.evidence[-1]
-
-
 def test_a_reset_to_the_beginning_skips_nothing_that_was_there(tmp_path):
     traffic = Traffic()
     member(traffic, 0, "reporter", 1, 0)
@@ -290,3 +254,13 @@ def test_what_is_beyond_the_limits_is_said(tmp_path, monkeypatch):
         traffic.add(partition, *produce(partition, 0, b"k"))
     text = one(traffic, tmp_path, "more than is followed").text
     assert text.endswith("findings leave some out (2 times).")
+
+
+def test_the_worst_partition_of_several_is_first(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "reporter", 1, 0, 1)
+    resets(traffic, LATEST, 80)
+    resets(traffic, LATEST, 100, partition=1, at=500)
+    finding = one(traffic, tmp_path, SKIPPED)
+    assert "skipped 40 records of orders[1] (60 to 99)" in finding.text
+    assert "skipped 20 records of orders[0] (60 to 79)" in finding.evidence[-1]

@@ -13,7 +13,6 @@ from tests.exchange.bodies import (
     fetch_response,
 )
 from tests.exchange.making import MS, START_NS, unanswered
-from tests.look.why.test_causes import created
 from tests.look.why.test_key import commit
 from tests.look.why.traffic import (
     Traffic,
@@ -22,14 +21,12 @@ from tests.look.why.traffic import (
     initialized,
     join,
     leave,
-    metadata,
     numbered,
     produce,
     two_members,
 )
 
 M = messages
-ROUTINE = "That is routine: clients go on by themselves, and nothing is lost."
 
 
 def test_where_the_time_of_a_request_went(tmp_path):
@@ -96,16 +93,6 @@ def test_who_cannot_be_told_apart_is_followed_on_its_connection_only(tmp_path):
     )
 
 
-def test_a_topic_that_was_just_created_is_routine(tmp_path):
-    for wait_ms, said in ((50, True), (60_000, False)):
-        traffic = Traffic()
-        traffic.add(0, *created("orders"))
-        traffic.add(wait_ms, *metadata({}, "orders", error_code=3))
-        story = traffic.story(tmp_path, "number", "2")
-        assert (ROUTINE in story) is said
-        assert bool([line for line in story if "must be created" in line]) is not said
-
-
 # ---- causes
 
 
@@ -165,39 +152,6 @@ def test_which_sequence_was_due(tmp_path):
     assert "Produce #3, sequence 16, has no response." in story
 
 
-def test_a_name_that_was_mistyped(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *metadata({0: 1}))
-    traffic.add(100, *metadata({}, "ordres", error_code=3))
-    story = traffic.story(tmp_path, "number", "2")
-    assert "Nothing in the recording shows that ordres exists (did you mean orders?)." in story
-
-
-def test_which_broker_leads(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *metadata({0: 1, 1: 3}))
-    traffic.add(100, *produce(batch(1), 0, "NOT_LEADER_OR_FOLLOWER"))
-    traffic.add(150, *metadata({0: 2, 1: 3}))
-    traffic.add(200, *produce(batch(1), 0), connection=2)
-    story = traffic.story(tmp_path, "number", "2")
-    assert story[-5:] == [
-        "Metadata #1 of 22:13:20.000, 100 ms before, named broker 1 as the leader of orders[0].",
-        "Metadata #3 of 22:13:20.150, 50.0 ms after it, names broker 2.",
-        "Clients refresh their metadata and go on with the new leader by themselves.",
-        "100 ms later client a sent the same batch again with Produce #4, which succeeded.",
-        "Before that client a sent Metadata #3.",
-    ]
-
-
-def test_what_comes_after_a_failure_is_told_apart_though_it_says_the_same_as_before(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *metadata({0: 1}))
-    traffic.add(100, *produce(batch(1), 0, "NOT_LEADER_OR_FOLLOWER"))
-    traffic.add(150, *metadata({0: 1}))
-    story = traffic.story(tmp_path, "number", "2")
-    assert "Metadata #3 of 22:13:20.150, 50.0 ms after it, names broker 1." in story
-
-
 def test_how_a_member_was_lost(tmp_path):
     traffic = two_members()
     traffic.add(500, *beat("m-b", 3), connection=2, client="slow")
@@ -238,28 +192,6 @@ def test_a_member_that_beats_and_does_not_join_again_is_not_called_silent(tmp_pa
     assert line.startswith(f"Heartbeat #{told} of 22:13:23.000, 9.5 s before,")
     (silent,) = (each for each in story if "silent" in each)
     assert silent.startswith("Before it the member was silent for 6.5 s, since Heartbeat #7;")
-
-
-def test_a_rebalance_that_another_member_began(tmp_path):
-    traffic = two_members()
-    asked = traffic.add(5000, *join("m-c", 4), took_ms=2000, connection=3, client="new")
-    number = traffic.add(5500, *beat("m-a", 3, error_code=27), client="fast")
-    story = traffic.story(tmp_path, "number", str(number))
-    assert (
-        f"The first sign of the rebalance is JoinGroup #{asked} of 22:13:25.000, 500 ms before:"
-        " new on connection 3 joins."
-    ) in story
-
-
-def test_a_rebalance_that_begins_with_a_member_that_leaves(tmp_path):
-    traffic = two_members()
-    traffic.add(400, *leave("m-b"), connection=2, client="slow")
-    number = traffic.add(500, *beat("m-a", 3, error_code=27), client="fast")
-    story = traffic.story(tmp_path, "number", str(number))
-    assert (
-        "The first sign of the rebalance is LeaveGroup #5 of 22:13:20.400, 100 ms before: slow"
-        " (127.0.0.1:5002) on connection 2 leaves."
-    ) in story
 
 
 def test_a_topic_that_was_used_is_not_said_to_be_unknown(tmp_path):
@@ -312,45 +244,3 @@ def test_a_response_that_a_rule_cut_off(tmp_path):
     traffic.fault(1, "truncate", "after")
     told = traffic.story(tmp_path, "number", "1")
     assert "Fault rule eat cut the response off and closed the connection." in told
-
-
-def in_session(epoch: int, offset: int | None = None, forgotten: bool = False, code: int = 0):
-    """A Fetch in session 9, which names orders[0] with an offset, or not, and its answer."""
-    F = M.FetchRequest
-    one = [
-        F.FetchTopic(
-            topic="orders", partitions=[F.FetchPartition(partition=0, fetch_offset=offset or 0)]
-        )
-    ]
-    gone = [F.ForgottenTopic(topic="orders", partitions=[0])]
-    asked = F(
-        session_id=9 if epoch else 0,
-        session_epoch=epoch,
-        topics=[] if offset is None else one,
-        forgotten_topics_data=gone if forgotten else [],
-    )
-    R = M.FetchResponse
-    data = R.PartitionData(partition_index=0, error_code=code)
-    failed = [R.FetchableTopicResponse(topic="orders", partitions=[data])]
-    return asked, R(session_id=9, responses=failed if code else [])
-
-
-@pytest.mark.parametrize(
-    ("later", "told"),
-    [
-        ({}, "client a asked for the same offset again with Fetch #2, which succeeded."),
-        ({"code": 6}, "which failed with NOT_LEADER_OR_FOLLOWER."),
-        ({"offset": 5}, "client a asked for the same offset again with Fetch #2"),
-        ({"offset": 6}, "The recording shows no later request of client a that asks for the same"),
-        ({"forgotten": True}, "The recording shows no later request of client a that asks for"),
-    ],
-)
-def test_a_later_fetch_of_the_session_asks_again_without_naming_the_partition(
-    tmp_path, later, told
-):
-    traffic = Traffic()
-    traffic.add(0, "Fetch", 11, *in_session(0, 5, code=6))
-    traffic.add(10, "Fetch", 11, *in_session(1, **later))
-    story = " ".join(traffic.story(tmp_path, "number", "1"))
-    assert told in story
-    assert ("no later request" in story) == ("no later request" in told)

@@ -29,21 +29,6 @@ def stalls(traffic: Traffic, tmp_path) -> list[Finding]:
     return found(traffic, tmp_path, KIND)
 
 
-def test_a_broker_that_answers_nobody_for_a_while(tmp_path):
-    traffic = ordinary()
-    traffic.add(1000, *produce(0, 2000, b"k"), took_ms=4000, connection=1)
-    traffic.add(1010, *produce(1, 0, b"k"), took_ms=3991, connection=2)
-    traffic.add(1500, *produce(1, 1, b"k"), took_ms=3502, connection=2)
-    traffic.add(4900, *produce(1, 2, b"k"), took_ms=103, connection=2)
-    traffic.add(900, *fetch(0, 5), took_ms=4099, connection=3)  # a poll, answered before all others
-    (finding,) = stalls(traffic, tmp_path)
-    assert finding.whole == (
-        "Broker 1 answered nobody for 4.0 s, from 22:13:21.000 to 22:13:25.000. 4 requests that"
-        " it then answered, on 2 connections, had waited, Produce #11 as the first of them."
-    )
-    assert finding.command(["a.mcap"]) == "kproxy show a.mcap 'node_id:1 broker_ms:500..'"
-
-
 def test_it_may_stand_still_again(tmp_path):
     traffic = ordinary()
     for at, took_ms in ((1000, 1500), (5000, 2500)):

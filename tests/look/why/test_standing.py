@@ -116,22 +116,3 @@ def test_a_short_wait_is_no_stand_nor_is_a_reader_that_asks_seldom(tmp_path):
     traffic.add(2100, *end(0), client="shop")
     traffic.add(60_000, *fetch(20, 20, batch(3, 0, 0)), connection=2, client="reader")
     assert not found(traffic, tmp_path)
-
-
-def elsewhere(session: int, **gives_up):
-    """A Fetch of a session that is about another partition from now on."""
-    asked = fetch_request({1: 0}, isolation_level=1, session_id=session, session_epoch=3)
-    for name, value in gives_up.items():
-        setattr(asked, name, value)
-    return "Fetch", 11, asked, M.FetchResponse(session_id=session)
-
-
-def test_a_reader_that_gives_a_partition_up_stands_there_no_more(tmp_path):
-    traffic = begun()
-    traffic.add(1000, *fetch(5, 20, session=9), took_ms=500, connection=2, client="reader")
-    forgotten = M.FetchRequest.ForgottenTopic(topic="orders", partitions=[0])
-    given_up = elsewhere(9, forgotten_topics_data=[forgotten])
-    traffic.add(1500, *given_up, took_ms=500, connection=2, client="reader")
-    for at in range(2000, 9000, 500):
-        traffic.add(at, *nothing_new(9), took_ms=500, connection=2, client="reader")
-    assert not found(traffic, tmp_path), "it asked once, and then for something else"

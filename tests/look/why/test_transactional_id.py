@@ -61,74 +61,6 @@ def told(traffic: Traffic, tmp_path) -> list[str]:
     return traffic.story(tmp_path, "transactional_id", "pay")
 
 
-def test_transactions_that_were_committed_and_aborted(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialize(0), client="shop")
-    traffic.add(10, *add(0, 0, 1), client="shop")
-    traffic.add(20, *produce(0, 0, 5), client="shop")
-    traffic.add(21, *produce(0, 0, 5), client="shop")  # sent again: the broker knows it
-    offsets = M.AddOffsetsToTxnRequest(
-        transactional_id="pay", producer_id=7, producer_epoch=0, group_id="billing"
-    )
-    traffic.add(22, "AddOffsetsToTxn", 3, offsets, M.AddOffsetsToTxnResponse(), client="shop")
-    where = {"partition_index": 2, "committed_offset": 40}
-    asked = body(
-        "TxnOffsetCommitRequest", transactional_id="pay", group_id="billing", producer_id=7,
-        topics=[{"name": "in", "partitions": [where]}],
-    )  # fmt: skip
-    traffic.add(25, "TxnOffsetCommit", 3, asked, M.TxnOffsetCommitResponse(), client="shop")
-    traffic.add(50, *end(0), client="shop")
-    traffic.add(100, *produce(0, 3, 9, count=1), client="shop")
-    traffic.add(130, *end(0, committed=False), client="shop")
-    assert told(traffic, tmp_path) == [
-        (
-            "Transactional id pay: 1 producer in the recording; 2 transactions (1 committed,"
-            " 1 aborted); the longest took 41.0 ms (until EndTxn #7)."
-        ),
-        (
-            "22:13:20.000 shop (127.0.0.1) initializes it: producer id 7, epoch 0, transaction"
-            " timeout 60.0 s (InitProducerId #1)."
-        ),
-        (
-            "22:13:20.010 transaction 1, begun with AddPartitionsToTxn #2: orders[0] 3 records"
-            " @5..7, orders[1] added; offsets of group billing: in[2@40]; committed with"
-            " EndTxn #7 after 41.0 ms."
-        ),
-        (
-            "22:13:20.100 transaction 2, begun with Produce #8: orders[0] 1 record @9; aborted with"
-            " EndTxn #9 after 31.0 ms."
-        ),
-    ]
-
-
-def test_a_producer_that_another_one_fenced(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialize(0), client="old")
-    traffic.add(10, *add(0, 0), client="old")
-    traffic.add(20, *produce(0, 0, 5), client="old")
-    traffic.add(5000, *initialize(1), client="new", connection=2)
-    traffic.add(6000, *produce(0, 3, 9, error=47), client="old")
-    traffic.add(6100, *end(0, error=90), client="old")
-    _, _, *lines = told(traffic, tmp_path)
-    taken = (
-        "It has epoch 0 (given by InitProducerId #1); new (127.0.0.1) took the transactional id at"
-        " 22:13:25.000 with InitProducerId #4 and got epoch 1."
-    )
-    assert lines == [
-        (
-            "22:13:20.010 transaction 1, begun with AddPartitionsToTxn #2: orders[0] 3 records"
-            " @5..7; aborted with InitProducerId #4 after 5.0 s."
-        ),
-        (
-            "22:13:25.000 new (127.0.0.1) initializes it: producer id 7, epoch 1, transaction"
-            " timeout 60.0 s (InitProducerId #4); requests with an earlier epoch, such as epoch 0"
-            " of old (127.0.0.1) (InitProducerId #1), are refused from now on."
-        ),
-        f"22:13:26.000 Produce #5 of old (127.0.0.1) is refused: INVALID_PRODUCER_EPOCH. {taken}",
-        f"22:13:26.100 EndTxn #6 of old (127.0.0.1) is refused: PRODUCER_FENCED. {taken}",
-    ]
-
-
 def test_a_producer_that_raises_its_own_epoch_fences_nobody(tmp_path):
     traffic = Traffic()
     traffic.add(0, *initialize(0), client="shop")
@@ -161,14 +93,4 @@ def test_a_transaction_that_was_open_for_too_long(tmp_path):
     assert lines[-1] == (
         "22:13:20.020 transaction begun with Produce #2: orders[0] 3 records @5..7; whether it was"
         " committed or aborted is not in the recording."
-    )
-
-
-def test_an_own_epoch_is_not_taken_by_another(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialize(4, own=(7, 3)), client="shop")
-    traffic.add(10, *produce(3, 0, 5, error=47), client="shop")
-    lines = told(traffic, tmp_path)
-    assert lines[2].endswith(
-        "It has epoch 3; who took the transactional id is not in the recording."
     )

@@ -85,31 +85,6 @@ def test_who_ended_a_connection_after_what(tmp_path):
     assert "Its connection ended at 22:13:29.000, first by the broker (reset)." in found
 
 
-def test_kproxy_that_failed_is_who_ended_a_connection(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    at = START_NS + SECOND
-    ends = [SideEnd("proxy", "defect", at)]
-    traffic.entries.append(notes.closed(1, at, {}, "defect", "", None, ends))
-    told = traffic.story(tmp_path, "connection", "1")
-    assert "First kproxy failed (defect)." in told and "Why" not in told[-1]
-
-
-def test_a_client_that_ends_while_it_waits(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    traffic.add(500, *beat("m", 1), took_ms=3000)
-    traffic.by_rule(0, "late", client_ended=True)
-    traffic.add(900, *beat("m", 1)[:3], None)
-    found = [SideEnd("client", "eof", START_NS + 2500 * MS)]
-    traffic.entries.append(notes.closed(1, START_NS + 3600 * MS, {}, "eof", "", "client", found))
-    told = traffic.story(tmp_path, "connection", "1")
-    assert told[-1] == (
-        "Its client had then waited 2.0 s for the response to Heartbeat #2 of 22:13:20.500 (sent to"
-        " a client that had ended its side, fault late)."
-    )
-
-
 @pytest.mark.parametrize("how", ["down", "eof"])
 def test_a_connection_without_a_request(tmp_path, how):
     traffic = Traffic()
@@ -163,18 +138,3 @@ def test_a_name_that_begins_so_is_suggested(tmp_path, capsys):
     assert capsys.readouterr().err == (
         "kproxy why: there is no topic shop in the recording (did you mean shop-orders?)\n"
     )
-
-
-def test_without_a_subject_it_tells_what_is_found(tmp_path, capsys):
-    traffic = two_members()
-    failed = traffic.add(20, *beat("m-a", 3, 25), client="fast")
-    path = str(traffic.recorded(tmp_path))
-    assert main(["why", path]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (nth,) = (nth for nth, line in enumerate(lines) if "UNKNOWN_MEMBER_ID of Heartbeat" in line)
-    assert lines[nth + 1] == f"  kproxy why {path} number:{failed}"
-    (tmp_path / "no.mcap").write_bytes(b"no recording")
-    assert main(["why", str(tmp_path / "no.mcap")]) == 1
-    assert "no.mcap" in capsys.readouterr().err
-    assert main(["why", "typo.mcap"]) == 1
-    assert capsys.readouterr().err == "kproxy why: typo.mcap: does not exist\n"
