@@ -19,7 +19,7 @@ from kproxy.send.sender import SendLink
 from kproxy.send.substitution import Where
 from kproxy.wire.protocol import codec
 
-JOIN_GROUP, SYNC_GROUP = 11, 14
+JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 11, 13, 14
 
 
 @attrs.define(eq=False)
@@ -68,22 +68,7 @@ class SentClient:
     """What begins, and is not sent yet."""
     produced: dict[Where, tuple[int, int, int]] = attrs.field(factory=dict)
     """What it has produced last: the ticket, the recorded offset and the new one."""
-    members: dict[str, SentMember] = attrs.field(factory=dict)
-    """What it is in groups, by their names as they are sent."""
     has_ended: bool = False
-
-
-@attrs.define(eq=False)
-class SentMember:
-    """A client as a member of a classic group."""
-
-    joined: SentCall
-    """Its last JoinGroup …"""
-    synced: SentCall | None
-    """… and its last SyncGroup."""
-    id: str
-    leads: frozenset[str]
-    """The members of a generation of which it is the leader."""
 
 
 def decoded(response: bytes, key: int, version: int) -> Any:
@@ -101,14 +86,6 @@ def decoded(response: bytes, key: int, version: int) -> Any:
 def answered_ns(exchange: Exchange) -> int:
     """Return when the recording has the response; later than all else if it has none."""
     return 1 << 63 if exchange.response_frame is None else exchange.completed_ns
-
-
-def take_membership(call: SentCall, new: Any) -> None:
-    """Take the answer to a JoinGroup."""
-    members, group = call.client.members, call.request.group_id
-    before = members.get(group)
-    leads = frozenset(each.member_id for each in new.members)  # which the leader is told
-    members[group] = SentMember(call, before.synced if before else None, new.member_id, leads)
 
 
 def forms_group(entry: Exchange | ConnectionEnd) -> bool:

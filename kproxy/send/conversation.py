@@ -39,16 +39,14 @@ from kproxy.send.calls import (
     SYNC_GROUP,
     SentCall,
     SentClient,
-    SentMember,
     answered_ns,
     decoded,
     forms_group,
     has_records,
-    take_membership,
 )
 from kproxy.send.compared import Deviation, Fetched
-from kproxy.send.groups import JOINS_AGAIN, SentGroups
-from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, Outstanding, SendItem, gives_an_id
+from kproxy.send.groups import JOINS_AGAIN, SYNC_WAIT_NS, SentGroups, SentMember
+from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, Outstanding, SendItem
 from kproxy.send.planned import SendSettings
 from kproxy.send.sender import (
     AGAIN_NS,
@@ -74,6 +72,8 @@ At once, one pair in five came the other way round to a broker of Kafka 4.3."""
 _SETTLES_NS = 2_000_000_000
 """A cluster takes a moment to carry out what changes it: what is read meanwhile, and differs, is
 read again."""
+_LEADS_NS = 2_000_000_000
+"""A leader waits for members of which it does not know what they had."""
 _AGAIN_WAIT_MS = 100
 _MOMENT_NS = 1_000_000
 _LAST_FETCHES = 10
@@ -92,7 +92,7 @@ class SentConversation:
         self._joins: dict[SentCall, None] = {}
         """What is to be sent, or not long sent: members join in their order, for the first one
         leads."""
-        self._groups = SentGroups[SentClient]()
+        self._groups = SentGroups()
         self._items: deque[SendItem] = deque()
         self._held = self._held_bytes = 0
         """What was taken, and has not begun."""
@@ -222,7 +222,7 @@ class SentConversation:
 
     def _end(self, client: SentClient) -> None:
         client.has_ended = True
-        self._groups.leaves(client, [each.id for each in client.members.values()])
+        self._groups.ended(client)
         self._advance(client)
 
     # ---- a call
@@ -235,11 +235,6 @@ class SentConversation:
         self._was_sent(call)
         self._calls -= 1
         self._producing -= call.exchange.api_key == _PRODUCE
-        if call.exchange.api_key == JOIN_GROUP:
-            member = _member(call)
-            self._groups.joined(call.client, member is not None and member.joined is call)
-        elif call.exchange.api_key == SYNC_GROUP:
-            self._groups.synced(call.client)
         call.client.outstanding.answered(call.ticket)
         self._outstanding.answered(call.ticket)
         self._advance(call.client)
@@ -254,7 +249,8 @@ class SentConversation:
             yield from self._say_before(before)
         found: list[Deviation] = []
         while (new := (yield from self._exchange(call))) is not None:
-            if exchange.api_key == codec.FETCH and not self._settings.is_load:
+            is_read_on = exchange.response is not None and not self._settings.is_load
+            if exchange.api_key == codec.FETCH and is_read_on:
                 self._take_records(call, new)
                 while self._may_come(call) and not self._is_certain(call):
                     yield _MOMENT_NS
@@ -262,8 +258,6 @@ class SentConversation:
                 yield from self._before_retry(call, new)
                 continue
             new = target.merged([*call.taken, new])
-            if exchange.api_key == JOIN_GROUP and not new.error_code:
-                take_membership(call, new)
             yield from self._begin_epoch(call, new)
             found = [*self._compared(call, new)]
             if not (found and is_read(api) and self._sender.now_ns < self._settles_ns):
@@ -306,12 +300,6 @@ class SentConversation:
                 if not self._settings.allow_admin:  # which may just have created them
                     cluster.miss(lacking)
         self.substitution.translate(body, names)
-        if exchange.api_key == SYNC_GROUP:
-            yield from self._put_assignments(call)
-        elif exchange.api_key == JOIN_GROUP and not gives_an_id(exchange):
-            member = _member(call)
-            before = member.id if member else ""
-            self._groups.joins(body.group_id, call.client, before, call.ticket)
         for group in body.groups if api == "OffsetFetch" else ():  # by id it has what is there
             topics = group.topics and [
                 each for each in group.topics if not cluster.lacks((each.name, -1))
@@ -351,8 +339,21 @@ class SentConversation:
             yield AGAIN_NS
         return None
 
-    def _exchange(self, call: SentCall) -> Steps:
-        """Send a request to whoever answers it; return the response, None if there is none."""
+    def _exchange(self, call: SentCall, ticket: int = 0) -> Steps:
+        """Send a request; return the response, None if there is none. `ticket` is what others hold
+        up that waits for it: mostly the request itself."""
+        new: Any = None
+        self._groups.asked(call, ticket or call.ticket, self._sender.now_ns)
+        try:
+            if call.exchange.api_key == SYNC_GROUP:
+                yield from self._put_assignments(call)
+            new = yield from self._exchange_parts(call)
+        finally:
+            self._groups.answered(call, new)
+        return new
+
+    def _exchange_parts(self, call: SentCall) -> Steps:
+        """Send a request, or its parts, to whoever answers; return the response of all."""
         sender, cluster, exchange = self._sender, self._sender.cluster, call.exchange
         call.might_bring = self._may_come(call)
         responses, left = [], [call.request]
@@ -458,9 +459,10 @@ class SentConversation:
         if call.api == "JoinGroup" and new.error_code == codes.MEMBER_ID_REQUIRED:
             if recorded.error_code != new.error_code:  # from v4 on members join twice
                 call.request.member_id = new.member_id
-                return True
+                return self._may_pass(call)
         if self._left_behind(call, new):
-            return self._may_pass(call)
+            return self._groups.may_join_again(call, self._sender.now_ns)
+        self._groups.went_well(call)
         then = set[int]() if call.left_out else compared.errors(recorded)
         if compared.is_to_be_sent_again(then, new, cluster.lacks, cluster.names):
             why_again = call.api, frozenset(compared.errors(new))
@@ -531,53 +533,52 @@ class SentConversation:
     def _left_behind(self, call: SentCall, new: Any) -> SentMember | None:
         """Return a member that is refused because others have joined, or went on, as they had not
         in the recording."""
-        client, here = call.client, compared.errors(new)
-        if call.api == "Heartbeat" and any(each.api == "LeaveGroup" for each in client.queue):
+        leaves = any(each.api == "LeaveGroup" for each in call.client.queue)
+        if call.api in ("JoinGroup", "LeaveGroup") or (call.api == "Heartbeat" and leaves):
             return None
-        is_new = here & JOINS_AGAIN - compared.errors(call.exchange.response)
-        return _member(call) if is_new and call.exchange.api_key != JOIN_GROUP else None
+        is_new = compared.errors(new) & JOINS_AGAIN - compared.errors(call.exchange.response)
+        return self._groups.member(call) if is_new else None
 
     def _join_again(self, call: SentCall, member: SentMember) -> Steps:
         """Have a member come to where the others are, as its client would."""
-        client, join, sync = call.client, member.joined, member.synced
         self._outstanding.answered(call.ticket)  # others may have to come, too
-        self._groups.joins(join.request.group_id, client, member.id, call.ticket)
         self._sender.soon(self._dispatch)
-        new = yield from self._exchange(join)
-        is_member = new is not None and not new.error_code
-        self._groups.joined(client, is_member)
-        if is_member:
-            take_membership(join, new)
-            self._learn(join, new)
-        if sync is not None and sync is not call:
-            yield from self._prepare(sync)
-            yield from self._exchange(sync)
+        if member.behind_ns < self._sender.now_ns:  # it did not help the first time
+            yield AGAIN_NS
+        if not member.joins:
+            yield from self._join(call, member)
         yield from self._prepare(call)
+
+    def _join(self, call: SentCall, member: SentMember) -> Steps:
+        join, sync = member.joined, member.synced
+        join.request.member_id = member.id
+        new = yield from self._exchange(join, call.ticket)
+        if new is not None and not new.error_code:
+            self._learn(join, new)
+            if sync is not None and sync is not call:
+                yield from self._prepare(sync)
+                yield from self._exchange(sync, call.ticket)
 
     def _put_assignments(self, call: SentCall) -> Steps:
         """Have whoever leads now say who gets which partitions: the cluster chooses who does."""
-        client, groups, body = call.client, self._groups, call.request
-        gives_up_ns = self._sender.now_ns + _SETTLES_NS
-        if (member := _member(call)) is None:
+        member, body, sender = self._groups.member(call), call.request, self._sender
+        recorded = call.exchange.response
+        if member is None:
             return
-        member.synced = call
-        if call.exchange.response is not None and not call.exchange.response.error_code:
-            groups.assigned[member.id] = self._expected(call).assignment
+        if recorded is not None and not recorded.error_code:
+            member.assignment = self._expected(call).assignment
+        sender.timers.at(sender.now_ns + SYNC_WAIT_NS, lambda now_ns: self._dispatch())
         given = {each.member_id: each.assignment for each in body.assignments}
-        is_as_it_was = member.leads == given.keys() and given
-        if not is_as_it_was:
-            until_ns = self._sender.now_ns + AGAIN_NS
-            groups.syncs(body.group_id, client, call.ticket, until_ns)
-            self._sender.timers.at(until_ns, lambda now_ns: self._dispatch())
-        while not is_as_it_was and member.leads - groups.assigned.keys():
-            if self._sender.now_ns >= gives_up_ns:
+        gives_up_ns = sender.now_ns + _LEADS_NS
+        while member.leads != given.keys() and sender.now_ns < gives_up_ns:
+            if self._groups.assignments(body.group_id).keys() >= member.leads:
                 break
             yield AGAIN_NS
-        assigned = {**given, **groups.assigned}
+        known = given | self._groups.assignments(body.group_id)
         kind = type(body).SyncGroupRequestAssignment
         body.assignments = [
-            kind(member_id=each, assignment=assigned[each])
-            for each in sorted(member.leads & assigned.keys())
+            kind(member_id=each, assignment=known[each])
+            for each in sorted(member.leads & known.keys())
         ]
 
     def _keep_rest(self, call: SentCall, new: Any) -> None:
@@ -670,8 +671,3 @@ class SentConversation:
 
     def _differs(self, call: SentCall, what: str, recorded: str, now: str) -> None:
         self._sender.sent.differs(Deviation(call.api, what, recorded, now), call.exchange.number)
-
-
-def _member(call: SentCall) -> SentMember | None:
-    """Return whose request this is, of those that name a group."""
-    return call.client.members.get(getattr(call.request, "group_id", ""))

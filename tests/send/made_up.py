@@ -69,8 +69,10 @@ class MadeUp:
                 assert at_ns is not None and at_ns < 3600_000 * MS, "it waits for ever"
                 sender.wake(max(at_ns, sender.now_ns))
 
-    def send(self, frames: list[Frame], settings: SendSettings | None = None) -> None:
-        """Send what these frames are."""
+    def send(
+        self, frames: list[Frame], settings: SendSettings | None = None
+    ) -> list[SentConversation]:
+        """Send what these frames are; return its copies."""
         given = settings or SendSettings()
         copies = [SentConversation(self.sender, each, given) for each in next(given.rounds())]
         for item in ahead(items((None, each) for each in pair(frames))):
@@ -79,6 +81,7 @@ class MadeUp:
         for copy in copies:
             copy.take(None)
         self.run(copies)
+        return copies
 
     def after(self, delay_ns: int, event: Callable[[], None]) -> None:
         """Have something happen in the cluster."""

@@ -127,6 +127,13 @@ def test_a_fetch_goes_on_until_all_that_was_recorded_has_come() -> None:
     assert not made_up.sender.sent.differences
 
 
+def test_a_fetch_without_a_recorded_answer_is_sent() -> None:
+    """The recording ends, or a file of it does."""
+    made_up = MadeUp(lambda body: fetch_response({0: batch(2)}))
+    made_up.send([request("Fetch", 4, fetch_request({0: 0}))])
+    assert len(made_up.asked) == 1 and not made_up.sender.sent.differences
+
+
 def produced(count: int) -> list[Any]:
     """Frames of so many requests that were produced one after the other, half a second each."""
     frames = []
