@@ -350,7 +350,7 @@ def _run_of(node: Any) -> CassetteRun:
     node.stash[_said] = said
     if old is not None and not records:
         said["old"] = (shown, old)
-    found.log = said["lines"].append
+    found.log = front.log_to(said["lines"])
     found.made_by = made_by(path, config.rootpath, test=node.nodeid)
     return found
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kproxy.commands.options import UsageError, declare, toml_text
 from kproxy.commands.output import fail
 from kproxy.commands.parser import Parser
+from kproxy.levels import silent
 
 if TYPE_CHECKING:
     from kproxy.net.tls.settings import BrokerTls, ListenTls
@@ -196,7 +197,7 @@ def print_checked(
     if to_clients and not to_clients.identity:
         to_clients = None
     try:
-        security(to_brokers, to_clients, (), lambda text, level="info": None)
+        security(to_brokers, to_clients, (), silent)
         if options.control:
             trio.run(resolve_control, options.control, control_token())
     except (TlsError, Unusable, ListenError) as error:
