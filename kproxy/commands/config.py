@@ -69,7 +69,7 @@ def parse(parser: Parser, typed: Sequence[str]) -> argparse.Namespace:
         options = parser.parse(words)
         # It may have tables later: they are read again at SIGHUP.
         is_replaced = "--fault" in _decided(parser, words)
-        options.fault_tables = None if is_replaced else (config.config, rules)
+        options.config_rules = None if is_replaced else (config.config, rules)
     options.printed = _toml(parser, words, tables) if options.print_config else ""
     return options
 
