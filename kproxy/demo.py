@@ -31,7 +31,7 @@ import attrs
 import confluent_kafka
 import trio
 
-from kproxy.levels import Logger
+from kproxy.levels import Logger, silent
 from kproxy.look.lines.live import Live
 from kproxy.look.lines.output import TextOutput
 from kproxy.net import serve
@@ -276,7 +276,7 @@ def show_through_kproxy(
     output: TextOutput,
     options: serve.Options,
     work: Callable[[str], Result],
-    log: Logger = lambda text, level="info": None,
+    log: Logger = silent,
 ) -> Result | None:
     """Run kproxy and show the exchanges while `work` runs with its address; return its result, or
     None if a signal ends kproxy before.

@@ -23,6 +23,7 @@ from typing import TextIO
 import confluent_kafka
 
 from kproxy.demo import RECORDS, DemoFailed, produce, show_through_kproxy, subscribed
+from kproxy.levels import Level
 from kproxy.look.lines.output import TextOutput
 from kproxy.net import serve
 from kproxy.proxy.faults import Rules, table
@@ -46,7 +47,7 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
     output = TextOutput(out)
     options = serve.Options(settings, record_path=path, rules=rules)
 
-    def log(text: str, level: str = "info") -> None:
+    def log(text: str, level: Level = "info", /) -> None:
         output.put(f"kproxy: {text}\n")
 
     try:

@@ -15,3 +15,16 @@ class Logger(Protocol):
     def __call__(self, text: str, level: Level = "info", /) -> None:
         """Log a line."""
         ...
+
+
+def silent(text: str, level: Level = "info", /) -> None:
+    """Log nothing."""
+
+
+def keeping(lines: list[tuple[str, Level]]) -> Logger:
+    """Return what adds lines with their levels to these."""
+
+    def log(text: str, level: Level = "info", /) -> None:
+        lines.append((text, level))
+
+    return log

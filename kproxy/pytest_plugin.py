@@ -350,7 +350,7 @@ def _run_of(node: Any) -> CassetteRun:
     node.stash[_said] = said
     if old is not None and not records:
         said["old"] = (shown, old)
-    found.log = said["lines"].append
+    found.log = front.log_to(said["lines"])
     found.made_by = made_by(path, config.rootpath, test=node.nodeid)
     return found
 
@@ -540,15 +540,19 @@ and until a test that goes on is interrupted again."""
 
 
 def _ended_when_red(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Run a test; with `fail_fast` end one that waits though it has failed, as Ctrl-C does: all
-    that runs in a main thread knows how to end then. Meanwhile Ctrl-C is Python's own, for trio
-    minds no other: Spark's, for one, would end it within its loop, and no other could begin."""
+    """Run a test. With `fail_fast`, one that still waits when it has failed is ended as by Ctrl-C:
+    whatever runs in the main thread knows how to end then.
+
+    Meanwhile the handler of Ctrl-C is Python's own, the only one in whose place trio sets its own.
+    Any other, such as that of Spark's session, would raise in the middle of trio's loop, and then
+    no other loop could begin. Afterwards the handler from before is set again, unless the test has
+    set one."""
     run, main = item.stash.get(_run, None), threading.main_thread()
     can_end = hasattr(signal, "pthread_kill") and threading.current_thread() is main
     if run is None or not run.fails_fast or not can_end:
         return (yield)
     before = signal.getsignal(signal.SIGINT)
-    if before is not None:  # which is not Python's, and cannot be given back
+    if before is not None:  # else it was not set by Python, which could not set it again
         signal.signal(signal.SIGINT, signal.default_int_handler)
     is_over, interrupted = threading.Event(), threading.Event()
 
@@ -583,7 +587,8 @@ def _ended_when_red(item: pytest.Item) -> Generator[None, Any, Any]:
                     continue
             if interrupted.is_set() and signal.SIGINT in signal.sigpending():
                 signal.sigwait({signal.SIGINT})  # the test has blocked it
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            is_own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            if is_own and before is not None:
                 signal.signal(signal.SIGINT, before)
     except BaseException:
         if interrupted.is_set():

@@ -86,7 +86,7 @@ def test_what_is_printed_can_be_given_back(command: str, tmp_path: Path) -> None
         back = parsed(command, "--config", str(path), *files_typed, "--print-config")
         assert tomllib.loads(back.pop("printed")) == read
         if not written.get("user"):
-            assert back == direct | {"fault_tables": back["fault_tables"]}
+            assert back == direct | {"config_rules": back["config_rules"]}
         given_ = {
             key: each for key, each in written.items() if each not in (False, []) and key != "user"
         }

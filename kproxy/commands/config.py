@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kproxy.commands.options import UsageError, declare, toml_text
 from kproxy.commands.output import fail
 from kproxy.commands.parser import Parser
+from kproxy.levels import silent
 
 if TYPE_CHECKING:
     from kproxy.net.tls.settings import BrokerTls, ListenTls
@@ -68,7 +69,7 @@ def parse(parser: Parser, typed: Sequence[str]) -> argparse.Namespace:
         options = parser.parse(words)
         # It may have tables later: they are read again at SIGHUP.
         is_replaced = "--fault" in _decided(parser, words)
-        options.fault_tables = None if is_replaced else (config.config, rules)
+        options.config_rules = None if is_replaced else (config.config, rules)
     options.printed = _toml(parser, words, tables) if options.print_config else ""
     return options
 
@@ -196,7 +197,7 @@ def print_checked(
     if to_clients and not to_clients.identity:
         to_clients = None
     try:
-        security(to_brokers, to_clients, (), lambda text, level="info": None)
+        security(to_brokers, to_clients, (), silent)
         if options.control:
             trio.run(resolve_control, options.control, control_token())
     except (TlsError, Unusable, ListenError) as error:

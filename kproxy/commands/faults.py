@@ -44,7 +44,7 @@ def add_fault_options(parser: argparse.ArgumentParser) -> None:
         """,
         seed=functools.partial(kinds.count, least=0),
     )
-    parser.set_defaults(fault_tables=None)
+    parser.set_defaults(config_rules=None)
 
 
 def add_control_options(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +101,7 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     # A rule is checked when it is read, and again when it starts to apply.
     read_delays = functools.lru_cache(maxsize=RECORDINGS_MAX)(broker_delays)
     try:
-        _, first = options.fault_tables or (None, [])
+        _, first = options.config_rules or (None, [])
         rules = [*first, *_rules(options, read_delays)]
         seed = random.randrange(_SEEDS) if options.seed is None else options.seed
         found = Rules(rules, seed=seed, read_delays=read_delays, now=time.time_ns())
@@ -117,11 +117,11 @@ def reread_rules(options: argparse.Namespace, rules: Rules) -> Callable[[], list
     UsageError or RuleError."""
     if getattr(options, "mode", "") == "strict":  # a replay without rules
         return None
-    if options.fault_tables is None:
+    if options.config_rules is None:
         return functools.partial(_rules, options, rules.read_delays) if options.faults else None
     from kproxy.proxy.faults import rules_from_toml
 
-    path: Path = options.fault_tables[0]
+    path: Path = options.config_rules[0]
 
     def read() -> list[Rule]:
         text = kinds.toml_text("--config", path)

@@ -37,7 +37,7 @@ from kproxy.commands.options import UsageError, declare
 from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
-from kproxy.levels import Logger
+from kproxy.levels import Level, Logger, keeping
 
 if TYPE_CHECKING:
     from kproxy.proxy.faults import Rules
@@ -287,21 +287,23 @@ def _machine(
     from kproxy.replay.opening import Wanted, open_broker
 
     notices = Notices()
-    lines: list[str] = []
+    lines: list[tuple[str, Level]] = []
     with reading("replay", options.files) as progress:
         machine = open_broker(
             options.files,
             settings,
             Wanted(settings.mode, options.timing, options.recorded_faults),
             report,
-            lines.append,
+            keeping(lines),
             lambda words: rules.add(words, time.time_ns()),
             notices.note,
             lambda done, total: progress.update(done),
         )
     summary = _summary(machine.state.loaded) if machine.strict is None else []
-    for line in (*notices.texts, *summary, *lines):
+    for line in (*notices.texts, *summary):
         log(line)
+    for line, level in lines:
+        log(line, level)
     return machine
 
 

@@ -43,7 +43,7 @@ from kproxy.commands.tls import (
     broker_tls,
     listen_tls,
 )
-from kproxy.levels import Level, Logger
+from kproxy.levels import Level, Logger, keeping, silent
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
@@ -171,10 +171,7 @@ def run(options: argparse.Namespace) -> int:
 
     listen_host, listen_port = listen_address(options)
     said: list[tuple[str, Level]] = []
-
-    def say(text: str, level: Level = "info") -> None:
-        said.append((text, level))
-
+    say = keeping(said)
     bootstrap, to_brokers, login = cluster(options, say)
     settings = Settings(
         bootstrap=bootstrap,
@@ -253,14 +250,10 @@ def _reread_client(options: argparse.Namespace, host: str) -> ReadClient | None:
         return None
 
     def read() -> tuple[BrokerTls | None, Credentials | None]:
-        _, to_brokers, login = cluster(options, _unsaid)
-        return to_brokers, credentials_of(options, login, host, _unsaid)
+        _, to_brokers, login = cluster(options, silent)  # what it says was said at the start
+        return to_brokers, credentials_of(options, login, host, silent)
 
     return read
-
-
-def _unsaid(text: str, level: Level = "info") -> None:
-    """Say nothing of what was said at the start."""
 
 
 def credentials_of(

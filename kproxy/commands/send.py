@@ -17,6 +17,7 @@ from kproxy.commands.output import fail
 from kproxy.commands.replay import timing
 from kproxy.commands.run import cluster, credentials_of
 from kproxy.commands.tls import add_broker_tls_options
+from kproxy.levels import Level
 from kproxy.printable import printable
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _inputs(options: argparse.Namespace, stream: Stream) -> Iterator[Input]:
         yield exchange, found.take(exchange, stream.recording)
 
 
-def _say(line: str, level: str = "info") -> None:
+def _say(line: str, level: Level = "info", /) -> None:
     print(printable(f"kproxy: {line}"), file=sys.stderr)
 
 

@@ -8,6 +8,7 @@ import sys
 
 from kproxy.commands.options import add_files, declare
 from kproxy.commands.output import discard_output, fail
+from kproxy.levels import Level
 
 EPILOG = """
 The address that is printed works once, in the browser that comes first; then another is printed on
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
     log = LineLog(sys.stderr)  # the page does not wait for a stopped terminal
 
-    def say(text: str, level: str = "info") -> None:
+    def say(text: str, level: Level = "info", /) -> None:
         log.write(f"kproxy web: {text}")
 
     try:

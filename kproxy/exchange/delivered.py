@@ -107,8 +107,10 @@ def _received(exchange: Exchange) -> list[TopicRecord]:
     if exchange.may_be_lost:
         return []
     row = exchange.row
-    sent = exchange.response_sent if row.fault_ids else None
-    if not row.fault_ids or (row.response_sent_ns and sent in (None, exchange.response_frame)):
+    if not row.fault_ids:
+        return exchange.records
+    sent = exchange.response_sent
+    if row.response_sent_ns and sent in (None, exchange.response_frame):
         return exchange.records
     if not row.response_sent_ns or sent is None:
         return []

@@ -575,6 +575,7 @@ class Exchange:
     @Lazily
     def told_errors(self) -> list[str]:
         """`errors`, without a look into the request; most responses are not even decoded."""
+        # Where `Lazily` keeps them: asked for by name, they would be made.
         if (known := self.__dict__.get("facts")) is not None:
             return known.errors
         row, frame = self.row, self.response_frame

@@ -27,9 +27,7 @@ forgotten here.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 
 import attrs
 
@@ -81,7 +79,6 @@ class _Reach:
     is_tried: bool = False
     """Whether it answers is known: it does unless there is an `outage`."""
     outage: _Outage | None = None
-    refusing: _Refusing | None = None
     due_ns: int = 0
     """The time of the next probe of one that does not refuse and is not used."""
     is_probed: bool = False
@@ -102,10 +99,10 @@ class Down:
     """The time at which those that do not refuse are probed next; None: they never are."""
     _logs_in: bool = False
     """A probe logs in."""
-    _brokers: defaultdict[int | None, _Reach] = attrs.field(
-        factory=partial(defaultdict[int | None, _Reach], _Reach), init=False
-    )
-    """By node id; None: bootstrap."""
+    _brokers: dict[int | None, _Reach] = attrs.field(factory=dict, init=False)
+    """By node id (None: bootstrap): those that were reached, or not, or are about to be probed."""
+    _refusing: dict[int | None, _Refusing] = attrs.field(factory=dict, init=False)
+    """By node id, apart: they are looked through at each wake."""
 
     @property
     def reachable(self) -> dict[int | None, bool]:
@@ -116,42 +113,46 @@ class Down:
     @property
     def next_probe_ns(self) -> int | None:
         """The time of the next `probe`; None while there is nothing to probe."""
-        due = [each.refusing.probe_ns for each in self._brokers.values() if each.refusing]
-        return min((each for each in (self._next_round_ns, *due) if each is not None), default=None)
+        if not self._refusing:
+            return self._next_round_ns
+        due = (self._next_round_ns, *(each.probe_ns for each in self._refusing.values()))
+        return min((each for each in due if each is not None), default=None)
 
     def not_dialled(
         self, node_id: int | None, reason: str, refused: bool, now: int
     ) -> list[Action]:
         """Note that no broker could be reached for a client, whose connection ends."""
-        if node_id is not None and self._node(node_id) is None:  # it has been forgotten just now
+        if self._is_forgotten(node_id):
             text = f"{_node_text(node_id)} is unknown, a connection to it ends: {reason}"
             return [Log(text, "warning")]
-        broker = self._brokers[node_id]
+        broker = self._brokers.setdefault(node_id, _Reach())
         actions: list[Action] = []
-        if refused and node_id is not None and broker.refusing is None:
-            broker.refusing = _Refusing(now, now + _PROBE_INTERVAL_NS)
+        if refused and node_id is not None and node_id not in self._refusing:
+            self._refusing[node_id] = _Refusing(now, now + _PROBE_INTERVAL_NS)
             broker.is_probed = False
             actions.append(Refuse(node_id))
         if (outage := broker.outage) is None:
-            actions += self._begin_outage(node_id, outage := _Outage(now, reason))
+            actions += _begin_outage(node_id, broker, outage := _Outage(now, reason))
         outage.ended += 1
         if outage.ended == 1:
             outage.is_logged = True
             if node_id is not None and "advertised.listeners" not in reason:
                 reason += f" (the address is from {diagnosis.address_source(node_id)})"
-            what = "are refused" if broker.refusing else "end"
+            what = "are refused" if node_id in self._refusing else "end"
             text = f"{_node_text(node_id)} is down, connections to it {what}: {reason}"
             actions.append(Log(text, "warning"))
         return actions
 
     def answered(self, node_id: int | None, now: int, logged_in: bool = False) -> list[Action]:
         """Note that the broker of a node took a connection, on which kproxy has `logged_in`."""
-        broker, node = self._brokers[node_id], self._node(node_id)
+        if self._is_forgotten(node_id):
+            return []
+        broker, node = self._brokers.setdefault(node_id, _Reach()), self._node(node_id)
         broker.is_probed = False  # what is under way may find out less
-        refusing, outage = broker.refusing, broker.outage
+        refusing, outage = self._refusing.get(node_id), broker.outage
         if node_id is None or refusing is None or node is None or node.listening is None:
             hides = outage is not None and outage.login_failed and not logged_in
-            return [] if hides else self._mark_up(node_id, now)
+            return [] if hides else _mark_up(node_id, broker, now)
         if refusing.listen_requested:
             return []
         refusing.probe_ns, refusing.listen_requested = None, True
@@ -159,14 +160,15 @@ class Down:
 
     def listening(self, node_id: int, now: int) -> list[Action]:
         """Note that the listener of a node is open."""
-        if self._brokers[node_id].refusing is None:
+        if self._refusing.pop(node_id, None) is None:
             return []
-        self._brokers[node_id].refusing = None
-        return self._mark_up(node_id, now)
+        return _mark_up(node_id, self._brokers[node_id], now)
 
     def not_listening(self, node_id: int, now: int) -> None:
         """Probe again later: the listener of a node that is up could not be opened."""
-        if refusing := self._brokers[node_id].refusing:
+        if self._is_forgotten(node_id):  # it never had one
+            self.forget([node_id])
+        elif refusing := self._refusing.get(node_id):
             refusing.listen_requested = False
             refusing.probe_ns = now + _probe_interval_ns(refusing, now)
 
@@ -174,8 +176,8 @@ class Down:
         """Probe the brokers that are due."""
         actions = [
             self._probe(node_id, refusing)
-            for node_id, each in self._brokers.items()
-            if (refusing := each.refusing) and (refusing.probe_ns or now + 1) <= now
+            for node_id, refusing in self._refusing.items()
+            if (refusing.probe_ns or now + 1) <= now
         ]
         if self._next_round_ns is not None and self._next_round_ns <= now:
             self._next_round_ns = now + _ROUND_NS
@@ -188,8 +190,9 @@ class Down:
         others |= {node_id: (node.broker,) for node_id, node in self._nodes.by_id.items()}
         used, due = self._used(), list[int | None]()
         for node_id in others:
-            broker = self._brokers[node_id]
-            if node_id is not None and (broker.refusing or (not broker.outage and node_id in used)):
+            broker = self._brokers.setdefault(node_id, _Reach())
+            is_up = not broker.outage and node_id in used
+            if node_id is not None and (is_up or node_id in self._refusing):
                 broker.due_ns = 0
             elif not broker.is_probed and broker.due_ns <= now:
                 due.append(node_id)
@@ -212,12 +215,11 @@ class Down:
         now: int,
     ) -> list[Action]:
         """Take the result of a probe."""
-        node = self._node(node_id)
+        node, broker = self._node(node_id), self._brokers.get(node_id)
         has_moved = node is not None and addresses != (node.broker,)
-        broker = self._brokers[node_id]
-        refusing = broker.refusing
+        refusing = self._refusing.get(node_id)
         if refusing is None:
-            if not broker.is_probed:  # a connection has shown more meanwhile
+            if broker is None or not broker.is_probed:  # a connection has shown more meanwhile
                 return []
             broker.is_probed = False
             if has_moved or broker.is_outdated:
@@ -226,8 +228,9 @@ class Down:
             if login_failed:
                 broker.due_ns = now + _LOGIN_INTERVAL_NS
             if failure:
-                return self._mark_down(node_id, _Outage(now, failure, login_failed=login_failed))
-            return self._mark_up(node_id, now)
+                found = _Outage(now, failure, login_failed=login_failed)
+                return _mark_down(node_id, broker, found)
+            return _mark_up(node_id, broker, now)
         if refusing.probe_ns is not None or refusing.listen_requested:
             return []
         if has_moved:
@@ -248,46 +251,50 @@ class Down:
         """Forget nodes that have lost their listener."""
         for node_id in node_ids:
             self._brokers.pop(node_id, None)
+            self._refusing.pop(node_id, None)
 
     def stop(self) -> None:
         """Probe no broker any more."""
-        for broker in self._brokers.values():
-            broker.refusing = None
+        self._refusing.clear()
         self._next_round_ns = None
 
     def _node(self, node_id: int | None) -> Node | None:
         return None if node_id is None else self._nodes.by_id.get(node_id)
+
+    def _is_forgotten(self, node_id: int | None) -> bool:
+        return node_id is not None and node_id not in self._nodes.by_id
 
     def _probe(self, node_id: int | None, refusing: _Refusing) -> Action:
         assert node_id is not None, "the bootstrap listener never refuses"
         refusing.probe_ns = None
         return Probe(node_id, (self._nodes.by_id[node_id].broker,), secured=False)
 
-    def _begin_outage(self, node_id: int | None, outage: _Outage) -> list[Action]:
-        self._brokers[node_id].outage, self._brokers[node_id].is_tried = outage, True
-        note = notes.outage(node_id, outage.reason, outage.since_ns)
-        return [RecordEntries([note])]
 
-    def _mark_down(self, node_id: int | None, found: _Outage) -> list[Action]:
-        # Until it has been up, discovery logs that.
-        found.is_logged = node_id is not None or self._brokers[None].is_tried
-        if (outage := self._brokers[node_id].outage) is not None:
-            outage.login_failed = found.login_failed
-            return []
-        actions = self._begin_outage(node_id, found)
-        if found.is_logged:
-            actions.append(Log(f"{_node_text(node_id)} is down: {found.reason}", "warning"))
-        return actions
+def _begin_outage(node_id: int | None, broker: _Reach, outage: _Outage) -> list[Action]:
+    broker.outage, broker.is_tried = outage, True
+    return [RecordEntries([notes.outage(node_id, outage.reason, outage.since_ns)])]
 
-    def _mark_up(self, node_id: int | None, now: int) -> list[Action]:
-        broker = self._brokers[node_id]
-        outage, broker.outage, broker.is_tried = broker.outage, None, True
-        if outage is None:
-            return []
-        meanwhile = f"; {outage.ended} connections have ended meanwhile" if outage.ended else ""
-        note = notes.outage(node_id, outage.reason, outage.since_ns, now)
-        text = f"{_node_text(node_id)} answers again{meanwhile}"
-        return [RecordEntries([note]), *([Log(text)] if outage.is_logged else [])]
+
+def _mark_down(node_id: int | None, broker: _Reach, found: _Outage) -> list[Action]:
+    # Until it has been up, discovery logs that.
+    found.is_logged = node_id is not None or broker.is_tried
+    if (outage := broker.outage) is not None:
+        outage.login_failed = found.login_failed
+        return []
+    actions = _begin_outage(node_id, broker, found)
+    if found.is_logged:
+        actions.append(Log(f"{_node_text(node_id)} is down: {found.reason}", "warning"))
+    return actions
+
+
+def _mark_up(node_id: int | None, broker: _Reach, now: int) -> list[Action]:
+    outage, broker.outage, broker.is_tried = broker.outage, None, True
+    if outage is None:
+        return []
+    meanwhile = f"; {outage.ended} connections have ended meanwhile" if outage.ended else ""
+    note = notes.outage(node_id, outage.reason, outage.since_ns, now)
+    text = f"{_node_text(node_id)} answers again{meanwhile}"
+    return [RecordEntries([note]), *([Log(text)] if outage.is_logged else [])]
 
 
 def _probe_interval_ns(refusing: _Refusing, now: int) -> int:

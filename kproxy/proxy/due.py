@@ -2,7 +2,7 @@
 
 Invariants: a later time is noted only when the earlier one has come, so that a busy connection,
 which puts off its end with each chunk, costs nothing; the heap is bounded by the number of
-connections. `Idle` has those on which nothing arrives for too long.
+connections. `Idle` is the limit for those on which nothing arrives.
 """
 
 from __future__ import annotations

@@ -6,11 +6,13 @@ is little-endian. Messages stand in chunks, which are compressed and have a CRC 
     magic
     Header · Schema … · Channel … · Metadata        the head
     Chunk [Message …] · Chunk [Message …] · …       the data
-    DataEnd · Schema … · Channel … · Statistics · ChunkIndex … · SummaryOffset … · Footer
+    DataEnd · Schema … · Channel … · Statistics · ChunkIndex … · MetadataIndex
+        · SummaryOffset … · Footer
     magic
 
 What the messages of a recording are is the business of `layout`. A few hundred compressed bytes can
-claim to be gigabytes: nothing is written beyond the declared size, which the caller has checked.
+claim to be gigabytes: `decompress` writes nothing beyond the declared size, which its caller has
+checked.
 """
 
 from __future__ import annotations

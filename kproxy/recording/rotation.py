@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kproxy.exchange.entries import Entry, Note
-from kproxy.levels import Logger
+from kproxy.levels import Logger, silent
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.encoding import Encoder, Wall, as_it_is
 from kproxy.recording.files import make_folder, reason
@@ -69,7 +69,7 @@ class Recording:
         metadata: dict[str, str] | None = None,
         rotate_bytes: int | None = ROTATE_BYTES,
         rotate_ns: int | None = ROTATE_NS,
-        log: Logger = lambda text, level="info": None,
+        log: Logger = silent,
     ):
         self.path = Path(path)
         self.paths: list[Path] = []

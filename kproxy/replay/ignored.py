@@ -147,6 +147,8 @@ class Ignored:
 
     def of_topic(self, topic: str) -> list[IgnoredPart]:
         """Return the parts that are ignored in a topic."""
+        if not self.parts:
+            return []
         found = self._of_topics.get(topic)
         if found is None:
             found = [each for each in self.parts if each.topic in ("", topic)]
@@ -155,15 +157,13 @@ class Ignored:
 
     def frees(self, topic: str) -> bool:
         """Return whether any records may be produced to a topic, in any number."""
-        return bool(self.parts) and any(each.what == "records" for each in self.of_topic(topic))
+        return any(each.what == "records" for each in self.of_topic(topic))
 
     def any_partition(self, topic: str) -> bool:
         """Return whether no record of a topic has to be in its recorded partition."""
         free = ("partition", "key", "key-json")
-        return (
-            bool(self.parts)
-            and not self.is_partition_always_compared
-            and any(each.what in free for each in self.of_topic(topic))
+        return not self.is_partition_always_compared and any(
+            each.what in free for each in self.of_topic(topic)
         )
 
     def compares_partition(self, record: Record | TopicRecord, topic: str) -> bool:
@@ -183,7 +183,7 @@ class Ignored:
         if isinstance(record, UnreadableBatch):  # nothing of it can be told apart, to be ignored
             return Content(None, record.value, (), UNREAD), ()
         parts = self.of_topic(topic)
-        if not parts or all(each.what == "partition" for each in parts):
+        if all(each.what == "partition" for each in parts):
             return Content(record.key, record.value, record.headers), ()
         masking = _Masking(parts)
         headers = masking.headers(record.headers)

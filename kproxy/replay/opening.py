@@ -21,6 +21,7 @@ import attrs
 
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.levels import Logger, silent
 from kproxy.recording import RecordingError
 from kproxy.recording.opened import OpenRecordings
 from kproxy.replay import index_file
@@ -65,7 +66,7 @@ def open_broker(
     settings: ReplaySettings,
     wanted: Wanted,
     report: Report,
-    log: Callable[[str], None],
+    log: Logger,
     on_fault: Callable[[dict[str, Any]], object],
     on_note: Callable[[Note], None] = lambda note: None,
     progress: Progress = lambda done, total: None,
@@ -100,7 +101,7 @@ def open_recorded(
     files: Iterable[Path | str],
     wanted: Wanted,
     progress: Progress = lambda done, total: None,
-    log: Callable[[str], None] = lambda text: None,
+    log: Logger = silent,
     folder: Path | None = None,
     on_note: Callable[[Note], None] = lambda note: None,
 ) -> Indexed:

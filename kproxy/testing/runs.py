@@ -34,6 +34,7 @@ from typing import Any
 import attrs
 
 from kproxy import recording
+from kproxy.levels import Logger, silent
 from kproxy.net.listeners import ListenError
 from kproxy.net.tls.settings import TlsError
 from kproxy.net.unusable import Unusable
@@ -87,7 +88,7 @@ class CassetteRun:
     """Recordings of runs before this one, to learn what varies; the next one's list."""
     is_rehearsal: bool = False
     """True if the recording of this run is only added to them."""
-    log: Callable[[str], object] = lambda text: None
+    log: Logger = silent
     """Called with lines on what was learned."""
     made_by: Mapping[str, Any] | None = None
     """What records it (`renewing.made_by`), noted in the recording."""

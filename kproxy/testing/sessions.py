@@ -33,7 +33,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import with_gaps
-from kproxy.levels import Logger
+from kproxy.levels import Level, Logger, silent
 from kproxy.net import serve
 from kproxy.net.host import Host
 from kproxy.net.recorder import write_to
@@ -149,7 +149,7 @@ class Front:
 
     template: serve.Options = attrs.Factory(_template)
     """All options but those that depend on the broker."""
-    log: Callable[[str], object] = lambda text: None
+    log: Logger = silent
     """Called with each log line, from other threads."""
     decoder: str = ""
     """`module:function` of a user's decoder; "" for those of installed packages."""
@@ -166,9 +166,9 @@ class Front:
     def log_to(self, lines: list[str]) -> Logger:
         """Return a function that logs a line, and keeps it in `lines`."""
 
-        def log(text: str, level: str = "info") -> None:
+        def log(text: str, level: Level = "info", /) -> None:
             lines.append(text)
-            self.log(text)
+            self.log(text, level)
 
         return log
 

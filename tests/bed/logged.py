@@ -6,7 +6,7 @@ from kproxy.levels import Level, Logger
 
 
 def to(lines: list[str]) -> Logger:
-    """Return a log that adds its lines to these, without their levels."""
+    """Return a log that adds its lines to these, without levels: `levels.keeping` keeps these."""
 
     def log(text: str, level: Level = "info", /) -> None:
         lines.append(text)

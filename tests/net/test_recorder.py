@@ -11,6 +11,7 @@ import trio
 
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
 from kproxy.exchange.pairing import Pairing
+from kproxy.levels import Level, keeping
 from kproxy.net.recorder import Recorder
 from kproxy.recording import Recording, read
 from tests.bed.logged import to
@@ -85,9 +86,9 @@ async def test_the_last_job_is_prepared_for_and_has_all_that_waits() -> None:
 
 
 async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -> None:
-    disk, logs = Disk(), []
+    disk, logs = Disk(), list[tuple[str, Level]]()
     disk.error = OSError(28, "No space left on device")
-    recorder = Recorder(disk, to(logs))
+    recorder = Recorder(disk, keeping(logs))
     async with running(recorder):
         recorder.put([frame(1), frame(2)])
         await until(lambda: recorder.frames_lost == 2)
@@ -97,9 +98,9 @@ async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -
         recorder.put([frame(4)])
         await until(lambda: disk.written == [4])
         await until(lambda: recorder.frames_recorded)
-    full, again = logs
-    assert "No space left on device" in full
-    assert again == "the recording goes on; 3 frames before this are not in it"
+    (full, level), again = logs
+    assert "No space left on device" in full and level == "error"
+    assert again == ("the recording goes on; 3 frames before this are not in it", "info")
     reason = "cannot write the recording: No space left on device"
     (note,) = disk.noted
     assert note == {

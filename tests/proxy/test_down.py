@@ -345,6 +345,15 @@ def test_a_probe_says_nothing_of_a_broker_that_a_client_reached_meanwhile() -> N
     assert at.player.cluster.next_wake is None
 
 
+def test_a_node_that_gets_no_listener_is_not_spoken_of_though_it_was_probed() -> None:
+    at = outage(probes=True, hold_listeners=True)
+    at.names((3, "three", 9092))
+    at.passes(2000)
+    at.player.performer.not_listening(3, "taken")
+    at.player.performer.probed(3, (("three", 9092),), True)
+    assert at.player.cluster.reachable.keys() == {None, 1, 2}
+
+
 def test_of_many_brokers_a_few_are_probed_at_once_and_each_has_its_turn() -> None:
     at = outage(probes=True)
     at.names(*((node_id, "host", 9092) for node_id in range(1, 101)))

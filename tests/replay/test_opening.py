@@ -21,7 +21,7 @@ from kproxy.replay.opening import Wanted, open_broker, open_recorded
 from kproxy.replay.report import Report
 from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.wire.protocol import codes, messages
-from tests.bed import needs
+from tests.bed import logged, needs
 from tests.recording import making
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
 from tests.replay.test_compared import Did
@@ -197,7 +197,7 @@ def test_what_a_recording_lacks_is_told_at_first_and_counted(tmp_path: Path) -> 
         recorded.fetched(batch("a"), partition=partition)
         recorded.fetched(batch("b", base_offset=5), 5, partition)
     path = written(tmp_path, recorded)
-    open_broker([path], ReplaySettings(), Wanted(), Report(), said.append, said.append)
+    open_broker([path], ReplaySettings(), Wanted(), Report(), logged.to(said), said.append)
     assert len(said) == 11 and "lacks orders[0]: 4 offsets" in said[0], said
     assert said[-1] == "… and 2 more that it lacks"
 
@@ -220,7 +220,7 @@ def test_a_cache_that_cannot_be_written_is_said_and_done_without(tmp_path: Path)
     path = written(tmp_path, everything())
     folder, said = tmp_path / "file", []
     folder.write_text("this is no folder")
-    opened = open_recorded([path], Wanted(), log=said.append, folder=folder / "i")
+    opened = open_recorded([path], Wanted(), log=logged.to(said), folder=folder / "i")
     assert len(opened.loaded.cluster.topics) == 1
     assert len(said) == 1 and "the next start reads all of it again" in said[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -160,6 +161,20 @@ def test_a_command_that_reaches_no_broker_is_told_how(do: Do, tmp_path: Path) ->
     replayed = do("replay", empty, "--", "true")
     assert (replayed.returncode, replayed.stderr.count(hint)) == (0, 1)
     assert "the recording lacks exchanges: it is empty, and demands nothing" in replayed.stderr
+
+
+def test_what_an_operator_should_look_at_is_a_warning(do: Do, demo: Path) -> None:
+    script = """
+import os, socket
+host, port = os.environ["KAFKA_BOOTSTRAP_SERVERS"].rsplit(":", 1)
+client = socket.create_connection((host, int(port)))
+client.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+client.recv(1)
+"""
+    typed = ("replay", demo, "--log-format", "json", "--expect", "none")
+    done = do(*typed, "--", sys.executable, "-c", script)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [each["level"] for each in lines if "HTTP" in each["message"]] == ["warning"]
 
 
 def test_a_recording_that_hangs_up_is_not_taken_for_a_broker(do: Do, demo: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Generator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -225,6 +226,16 @@ def test_a_test_that_waits_though_it_has_failed_is_ended_if_that_is_wanted(
     assert [line.startswith(red) for line in found.outlines].count(True) == 6
 
 
+def begun(when_red: Any) -> Generator[None, Any, Any]:
+    """A test with `fail_fast` that has begun; `when_red` gets what to call when it fails."""
+    item: Any = SimpleNamespace(stash=pytest.Stash())
+    run = SimpleNamespace(fails_fast=True, when_red=when_red, findings=[], text=lambda found: "")
+    item.stash[pytest_plugin._run] = run
+    running = pytest_plugin._ended_when_red(item)
+    next(running)
+    return running
+
+
 def test_a_test_that_ends_by_itself_in_that_moment_leaves_nobody_who_interrupts() -> None:
     calls: list[Any] = []
 
@@ -234,11 +245,8 @@ def test_a_test_that_ends_by_itself_in_that_moment_leaves_nobody_who_interrupts(
         if len(calls) == 2:
             raise KeyboardInterrupt  # it was on its way
 
-    item: Any = SimpleNamespace(stash=pytest.Stash())
-    item.stash[pytest_plugin._run] = SimpleNamespace(fails_fast=True, when_red=when_red)
     threads = threading.active_count()
-    running = pytest_plugin._ended_when_red(item)
-    next(running)
+    running = begun(when_red)
     assert threading.active_count() == threads + 1
     with pytest.raises(StopIteration):
         next(running)
@@ -258,3 +266,52 @@ def test_whoever_had_ctrl_c_has_it_again_and_trio_can_begin_anew(
     finally:
         signal.signal(signal.SIGINT, ours)
     assert trio.run(trio.sleep, 0) is None
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Sets the handler of now again, behind a test that sets others."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("own", [signal.SIG_IGN, cancel_and_raise])
+def test_a_handler_that_the_test_has_set_stays(own: Any) -> None:
+    running = begun(lambda call: None)
+    signal.signal(signal.SIGINT, own)
+    next(running, None)
+    assert signal.getsignal(signal.SIGINT) is own
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_handler_that_python_did_not_set_is_not_set_again(monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "getsignal", lambda number: None)
+        running = begun(lambda call: None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    next(running, None)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_test_that_ignores_ctrl_c_ends_as_it_does_itself(monkeypatch) -> None:
+    calls, looks = [], threading.Semaphore(0)
+
+    def getsignal(number: int) -> Any:
+        looks.release()
+        return signal.SIG_IGN
+
+    monkeypatch.setattr(pytest_plugin, "_GIVE_UP_SECONDS", 0)
+    monkeypatch.setattr(pytest_plugin, "_AGAIN_SECONDS", 0)
+    running = begun(calls.append)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    monkeypatch.setattr(signal, "getsignal", getsignal)
+    calls[0]()
+    try:
+        for _ in range(2):  # by the second, it has decided on the first
+            assert looks.acquire(timeout=5)
+    finally:
+        with pytest.raises(RuntimeError, match="its own"):
+            running.throw(RuntimeError("its own"))

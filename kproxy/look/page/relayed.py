@@ -18,6 +18,7 @@ import trio
 
 from kproxy.__main__ import YOUNG_OBJECTS
 from kproxy.background import stand_behind
+from kproxy.levels import Level
 from kproxy.look.page.routes import Pages
 from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer
 from kproxy.net.page_process import LENGTH_BYTES
@@ -63,7 +64,7 @@ async def serve(paths: list[str], listener: HandedOver) -> None:
         nursery.cancel_scope.cancel()
 
 
-def _log(text: str, level: str = "info") -> None:
+def _log(text: str, level: Level = "info", /) -> None:
     print(printable(f"kproxy, its page: {text}"), file=sys.stderr, flush=True)
 
 

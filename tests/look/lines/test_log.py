@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kproxy.defects import defect
+from kproxy.look.lines.console import Console
 from kproxy.look.lines.log import KINDS_MAX, PERIOD_NS, SHOWN_MAX, LineLog, Repeats
 
 
@@ -99,6 +101,18 @@ def test_each_line_is_an_object_with_time_level_and_message(given_lines) -> None
             "level",
             "message",
         }
+
+
+def test_levels_stay_with_what_was_held_back_and_defects_are_errors() -> None:
+    err = io.StringIO()
+    with Console(io.StringIO(), err, False, log_format="json") as console:
+        for n in range(SHOWN_MAX + 7):
+            console.log(ended(n), "warning")
+        console.log(f"connection 1 ended {defect(ZeroDivisionError('oh'))}")
+        console.log.write("kproxy: a line of a report")
+        console.fail("kproxy run: the disk is full")
+    levels = [json.loads(line)["level"] for line in err.getvalue().splitlines()]
+    assert levels == ["warning"] * SHOWN_MAX + ["error", "info", "error", "warning"]
 
 
 def test_lines_may_have_time_and_level_as_text() -> None:
