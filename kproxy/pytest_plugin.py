@@ -290,6 +290,8 @@ _torn_down: pytest.StashKey[bool] = pytest.StashKey()
 """True when the test's own teardown has begun, which closes its run."""
 _finding: pytest.StashKey[str] = pytest.StashKey()
 """The first finding of a test that failed by itself."""
+_handler: pytest.StashKey[Any] = pytest.StashKey()
+"""The handler of Ctrl-C before a test was set up."""
 _interrupted: pytest.StashKey[str] = pytest.StashKey()
 """The findings of the test that was interrupted, and so has no report, in a run's stash."""
 _findings_reported: pytest.StashKey[bool] = pytest.StashKey()
@@ -475,7 +477,9 @@ def _will_record(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Remove the state of an earlier run of the test: some plugins run a test again."""
+    """Remove the state of an earlier run of the test: some plugins run a test again. Note whose
+    Ctrl-C is."""
+    item.stash[_handler] = signal.getsignal(signal.SIGINT)
     before: list[Any] = [_run, _unrecorded, _torn_down, _findings_reported, _finding, _outcomes]
     before += [_being_set_up, _requesters]
     for key in before:
@@ -546,12 +550,14 @@ def _ended_when_red(item: pytest.Item) -> Generator[None, Any, Any]:
     Meanwhile the handler of Ctrl-C is Python's own, the only one in whose place trio sets its own.
     Any other, such as that of Spark's session, would raise in the middle of trio's loop, and then
     no other loop could begin. Afterwards the handler from before is set again, unless the test has
-    set one."""
+    set one. A handler that a fixture of the test has set is left alone: an app ends by it."""
     run, main = item.stash.get(_run, None), threading.main_thread()
     can_end = hasattr(signal, "pthread_kill") and threading.current_thread() is main
     if run is None or not run.fails_fast or not can_end:
         return (yield)
     before = signal.getsignal(signal.SIGINT)
+    if before is not item.stash.get(_handler, None):
+        before = None  # it is a fixture's
     if before is not None:  # else it was not set by Python, which could not set it again
         signal.signal(signal.SIGINT, signal.default_int_handler)
     is_over, interrupted = threading.Event(), threading.Event()

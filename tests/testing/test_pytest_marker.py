@@ -268,6 +268,27 @@ def test_whoever_had_ctrl_c_has_it_again_and_trio_can_begin_anew(
     assert trio.run(trio.sleep, 0) is None
 
 
+def test_an_app_that_ends_by_ctrl_c_of_its_own_does_so_under_fail_fast(
+    pytester: pytest.Pytester,
+) -> None:
+    source = """
+    import os, signal
+
+    @pytest.fixture
+    def app():
+        asked_to_end = []
+        before = signal.signal(signal.SIGINT, lambda *_: asked_to_end.append(1))
+        yield asked_to_end
+        signal.signal(signal.SIGINT, before)
+
+    @pytest.mark.kproxy(recording="demo", fail_fast=True, expect="none")
+    def test_it_ends(kproxy, app):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert app == [1]
+"""
+    run(demo_project(pytester, source)).assert_outcomes(passed=1)
+
+
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """Sets the handler of now again, behind a test that sets others."""
