@@ -69,15 +69,17 @@ class MadeUp:
                 assert at_ns is not None and at_ns < 3600_000 * MS, "it waits for ever"
                 sender.wake(max(at_ns, sender.now_ns))
 
-    def send(self, frames: list[Frame], settings: SendSettings | None = None) -> None:
-        """Send what these frames are."""
+    def send(
+        self, frames: list[Frame], settings: SendSettings | None = None, ends_ns: int = 0
+    ) -> None:
+        """Send what these frames are; that there are no more is known at this time."""
         given = settings or SendSettings()
         copies = [SentConversation(self.sender, each, given) for each in next(given.rounds())]
         for item in ahead(items((None, each) for each in pair(frames))):
             for copy in copies if item else ():
                 copy.take(item)
         for copy in copies:
-            copy.take(None)
+            self.after(ends_ns, partial(copy.take, None))
         self.run(copies)
 
     def after(self, delay_ns: int, event: Callable[[], None]) -> None:
