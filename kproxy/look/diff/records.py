@@ -205,7 +205,7 @@ class UnmatchedRecords:
             places = str(before.partition), str(after.partition)
             yield Difference("", "", *places, f"partition{of}")
         for part, now, then in differences(new, old, of_new, of_old):
-            yield Difference("", "", then, now, f"{part}{of}")
+            yield Difference("", "", then or None, now or None, f"{part}{of}")
 
     def _text(self, record: _Written) -> str:
         where = f"[{record.partition}] " if self._is_placed(record) else ""
