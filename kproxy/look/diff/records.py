@@ -173,7 +173,8 @@ class UnmatchedRecords:
         then, now = (list(map(self._places, each)) for each in (old, new))
         found = {there: here for here, there in pairs(now, then).items()}
         for there, here in sorted(found.items()):
-            words = tuple(filter(None, varying_words(now[here], then[there])))
+            topic = new[here].topic
+            words = tuple(filter(None, varying_words(now[here], then[there], topic)))
             for each in self._changed(old[there], new[here]):
                 yield attrs.evolve(each, ignore=words)
         for at, one in enumerate(old):
