@@ -14,6 +14,7 @@ from kproxy.replay import ignore_words
 from kproxy.replay.ignored import Content, Ignored, IgnoredPart
 from kproxy.replay.kinds import Kind, kind_of
 from kproxy.replay.places import places_of, varying_words
+from kproxy.replay.report import varying_text
 from kproxy.replay.settings import ReplaySettings, Visible
 from kproxy.wire.protocol import records
 from kproxy.wire.protocol.record_batch import Record
@@ -227,6 +228,12 @@ def test_the_words_for_what_varies_name_it(made: Any) -> None:
     ignored = ignore_words.parse(words)
     assert ignored.content(was, "orders") == ignored.content(now, "orders")
     assert ignored.content(was, "other") == (was.key, was.value, (), "")
+
+
+def test_a_field_that_varies_in_several_topics_is_one_word() -> None:
+    words = [f"{topic}/{part}" for topic in "ab" for part in ("json:id:uuid", "key:uuid")]
+    told = varying_text([*words, "a/header:trace:uuid", *words], " ".join)
+    assert told.endswith(": json:id:uuid a/key:uuid b/key:uuid a/header:trace:uuid")
 
 
 @pytest.mark.parametrize(
