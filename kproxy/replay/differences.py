@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
 from kproxy.replay.ignored import PRESENT, Headers, Ignored
 from kproxy.replay.kinds import MARKS
@@ -32,7 +33,7 @@ _PARTS_SHOWN = 3
 _ABSENT = object()
 
 Difference = tuple[str, str, str]
-"""The part that differs, its text now, and its recorded text."""
+"""The part that differs, its text now, and its recorded text; no texts for a number of parts."""
 Meaning = Decoded | Undecoded | None
 """What a key or a value means by its schema, if it names one."""
 
@@ -72,6 +73,8 @@ def sentence(found: Iterable[Difference]) -> str:
 
 
 def _in_words(name: str, now: str, then: str) -> str:
+    if not now:
+        return name
     name = name.removeprefix("value.")
     if now == "absent":
         return f"no {name}, recorded {then}"
@@ -102,7 +105,7 @@ def _of_headers(now: Headers, then: Headers) -> Iterator[Difference]:
     ]
     yield from found[:_PARTS_SHOWN]
     if len(found) > _PARTS_SHOWN:
-        yield f"{len(found) - _PARTS_SHOWN} more headers", "that differ", "otherwise"
+        yield count(len(found) - _PARTS_SHOWN, "more differing header"), "", ""
     if not found:
         yield "headers", *cut_to_difference(str(now), str(then))
 
@@ -123,8 +126,7 @@ def _of_part(part: str, now: _Part, then: _Part) -> Iterator[Difference]:
     found = _of_plain(part, now, then)
     yield from found[:_PARTS_SHOWN]
     if len(found) > _PARTS_SHOWN:
-        more = len(found) - _PARTS_SHOWN
-        yield f"{more} more part{'s' * (more > 1)}", "that differ", "otherwise"
+        yield count(len(found) - _PARTS_SHOWN, "more differing part"), "", ""
     if not found:
         texts = cut_to_difference(text_of(now[0]), text_of(then[0]))
         yield part, f"{texts[0]}{why(now[1])}", f"{texts[1]}{why(then[1])}"

@@ -59,6 +59,11 @@ def with_words(
     return attrs.evolve(ignored, parts=(*ignored.parts, *known))
 
 
+def word_of(part: IgnoredPart) -> str:
+    """Return the word for a part; "" if there is none, as of a header without a name."""
+    return part.word if with_words(Ignored(), [part.word]).parts == (part,) else ""
+
+
 def _part_of(word: str) -> IgnoredPart:
     found = _WORD.fullmatch(word)
     topic, what, rest = found.groups() if found else (None, "", None)

@@ -9,17 +9,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.replay.differences import Meaning, common_prefix_length, compared
+from kproxy.replay.ignore_words import word_of
 from kproxy.replay.ignored import Ignored, IgnoredPart
 from kproxy.replay.kinds import Kind, kind_of
 from kproxy.replay.unreadable import UnreadableBatch
-from kproxy.wire.payloads.json_paths import objects_of
+from kproxy.wire.payloads import json_paths
 from kproxy.wire.payloads.meaning import Decoded
 from kproxy.wire.payloads.schemas import Schemas
 from kproxy.wire.protocol.record_batch import Record
@@ -28,7 +28,6 @@ Place = tuple[str, str]
 """The first word of an ignored part that it would be, and the name."""
 Places = dict[Place, Any]
 
-_INDEX = re.compile(r"\[\d+\]")
 _PLACES_MAX = 10_000
 _COMPARED_MAX = 200_000
 """Pairs of records that are compared."""
@@ -52,7 +51,7 @@ def places_of(record: Record, meanings: Mapping[str, Meaning]) -> Places:
         ("value", "json", record.value),
     ):
         meaning = meanings[what]
-        inner = meaning.value if isinstance(meaning, Decoded) else objects_of(data)
+        inner = meaning.value if isinstance(meaning, Decoded) else json_paths.objects_of(data)
         try:
             found.update(islice(flat(json_what, "", inner), _PLACES_MAX) if inner else ())
         except RecursionError:
@@ -70,7 +69,7 @@ def flat(what: str, path: str, value: Any) -> Iterator[tuple[Place, Any]]:
     """Yield the parts of a plain value that have none themselves, by their paths."""
     if isinstance(value, dict) and value:
         for name, each in value.items():
-            yield from flat(what, f"{path}.{name}" if path else str(name), each)
+            yield from flat(what, json_paths.beneath(path, str(name)), each)
     elif isinstance(value, list) and value:
         for index, each in enumerate(value):
             yield from flat(what, f"{path}[{index}]", each)
@@ -81,10 +80,12 @@ def flat(what: str, path: str, value: Any) -> Iterator[tuple[Place, Any]]:
 def part_of(place: Place, kind: Kind, topic: str = "") -> IgnoredPart:
     """Return the ignored part that a place is, of whichever index of lists."""
     what, name = place
-    return IgnoredPart(what, name if what == "header" else _INDEX.sub("[*]", name), kind, topic)
+    return IgnoredPart(
+        what, name if what == "header" else json_paths.of_any_index(name), kind, topic
+    )
 
 
-def varying_words(now: Places, then: Places) -> list[str]:
+def varying_words(now: Places, then: Places, topic: str) -> list[str]:
     """Return for each place that differs the word with which it may, if it looks like an id or a
     time; else ""."""
     differing = [place for place in {**then, **now} if now.get(place) != then.get(place)]
@@ -92,7 +93,7 @@ def varying_words(now: Places, then: Places) -> list[str]:
     for place in differing:
         known = place in now and place in then
         kind = kind_of([[now[place]], [then[place]]]) if known else None
-        words.append(part_of(place, kind).word if kind is not None else "")
+        words.append(word_of(part_of(place, kind, topic)) if kind is not None else "")
     return list(dict.fromkeys(words))
 
 

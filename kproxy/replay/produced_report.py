@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from itertools import islice
 
@@ -243,9 +244,9 @@ def _finding(
     if closest.partition != partition and check.ignored.compares_partition(record, topic.name):
         found.append(("partition", str(partition), str(closest.partition)))
     text = f"{_subject(check, topic, record, now.key != then.key)} has {sentence(found)} {where}"
-    words = varying_words(places_of(now, of_now), places_of(then, of_then))
+    words = varying_words(places_of(now, of_now), places_of(then, of_then), topic.name)
     ignore = tuple(word for word in words if word)
-    advice = f"it may differ with --ignore {' '.join(ignore)}" if all(words) else ADVICE
+    advice = f"it may differ with --ignore {shlex.join(ignore)}" if all(words) else ADVICE
     like = " ".join([topic.name, *(_INDEX.sub("[*]", name) for name, _, _ in found)])
     return ClientDifference("not recorded", text, advice, like, ignore, all(words))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
+_NAMED = ("json:", "key-json:", "header:")
 FINDINGS_MAX = 100
 """At most this many findings are kept: a very different client would cause millions."""
 
@@ -24,7 +25,7 @@ class ClientDifference:
     like: str = ""
     """The same for differences of one kind, which are counted; "" for one that is like no other."""
     ignore: tuple[str, ...] = ()
-    """The words (`ignored`) for what of it looks like ids or times."""
+    """The words (`ignored`) for what of it looks like ids or times; each names its topic."""
     only_varies: bool = False
     """True if that is all of it: to record again would not help."""
 
@@ -35,7 +36,14 @@ class ClientDifference:
 def varying_text(words: Iterable[str], ignoring: Callable[[Sequence[str]], str]) -> str:
     """Return in a sentence what is to be typed, as `ignoring` has it, so that what looks like ids
     or times may differ; "" if nothing does."""
-    words = list(dict.fromkeys(words))
+    by_part: dict[str, list[str]] = {}
+    for word in dict.fromkeys(words):
+        by_part.setdefault(word.partition("/")[2], []).append(word)
+    # What varies in one topic may be data in another, and a whole key or value has no name in
+    # common with others. A field that varies in several is one word: a name means one thing.
+    words = []
+    for part, each in by_part.items():
+        words += [part] if len(each) > 1 and part.startswith(_NAMED) else each
     return f"what looks like ids and times is new in each run: {ignoring(words)}" if words else ""
 
 

@@ -216,7 +216,8 @@ class CassetteRun:
     def text(self, found: Sequence[ClientDifference]) -> str:
         """Return findings as text, with the command that records again."""
         advice = [*self._seen()]
-        if all(each.kind == "not produced" for each in found):
+        misses = all(each.kind == "not produced" for each in found)
+        if misses and not self.broker.exchanges("api:Produce"):
             advice.append('if it is only to read: --expect none (of a marker: expect="none")')
         again = f"if that is meant, record again: {self.again}"
         return mismatch_text(found, self.shown, advice, again, self.ignoring)

@@ -390,7 +390,7 @@ def test_of_a_long_value_what_differs_is_told() -> None:
         f"value …{'x' * 19} two', recorded …{'x' * 19} one'"
     )
     parts = [{f"f{index}": value for index in range(9)} for value in (1, 2)]
-    assert told(*map(json.dumps, parts)).endswith("6 more parts that differ, recorded otherwise")
+    assert told(*map(json.dumps, parts)).endswith("; 6 more differing parts")
     shown = told(json.dumps({"id": f"{long}1"}), json.dumps({"id": f"{long}2"}))
     assert shown.startswith("id …x") and shown.index("2") < shown.index("1")
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from kproxy.replay import ignore_words
 from kproxy.replay.ignored import Content, Ignored, IgnoredPart
 from kproxy.replay.kinds import Kind, kind_of
+from kproxy.replay.places import places_of, varying_words
+from kproxy.replay.report import varying_text
 from kproxy.replay.settings import ReplaySettings, Visible
 from kproxy.wire.protocol import records
 from kproxy.wire.protocol.record_batch import Record
@@ -201,6 +203,37 @@ WORDS = st.builds(
 @given(WORDS)
 def test_a_word_says_all_of_a_part(part: IgnoredPart) -> None:
     assert ignore_words.parse([part.word]).parts == (part,)
+
+
+NAMES = st.text(st.sampled_from('a0.[]"\\$:/* \né\ud800'), max_size=4)
+VARY = st.recursive(
+    st.just(7),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=2)
+        | st.dictionaries(NAMES, inner, min_size=1, max_size=2)
+    ),
+    max_leaves=4,
+).filter(lambda made: made != 7)
+
+
+@given(VARY)
+def test_the_words_for_what_varies_name_it(made: Any) -> None:
+    was, now = (
+        Record(0, 1, each.encode(), json.dumps(made).replace("7", f'"{each}"').encode(), ())
+        for each in (A, B)
+    )
+    meanings = {"key": None, "value": None}
+    words = varying_words(places_of(now, meanings), places_of(was, meanings), "orders")
+    assert "orders/key:uuid" in words
+    ignored = ignore_words.parse(words)
+    assert ignored.content(was, "orders") == ignored.content(now, "orders")
+    assert ignored.content(was, "other") == (was.key, was.value, (), "")
+
+
+def test_a_field_that_varies_in_several_topics_is_one_word() -> None:
+    words = [f"{topic}/{part}" for topic in "ab" for part in ("json:id:uuid", "key:uuid")]
+    told = varying_text([*words, "a/header:trace:uuid", *words], " ".join)
+    assert told.endswith(": json:id:uuid a/key:uuid b/key:uuid a/header:trace:uuid")
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,13 @@ def test_a_command_that_forgets_a_record_is_red(do: Do, demo: Path, tmp_path: Pa
     assert demo.read_bytes() == before
 
 
+def test_a_command_that_produces_is_not_taken_for_one_that_only_reads(do: Do, demo: Path) -> None:
+    app = f"from kproxy import demo\ndemo.RECORDS = 11\n{APP.rpartition('print')[0]}"
+    done = do("replay", demo, "--", sys.executable, "-c", app)
+    assert done.returncode == UNMET and "was never produced" in done.stderr
+    assert "only to read" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [

@@ -33,9 +33,9 @@ def lines(found: Sequence[Difference]) -> Iterator[str]:
 
 def _kind(one: Difference) -> str:
     """Return the field that differs, or which side has it."""
-    one_sided = "only in the first" if one.after is None else "only in the second"
-    is_pair = one.before is not None and one.after is not None
-    return one.which.partition(" of key ")[0] if is_pair else one_sided
+    if (one.before is None) == (one.after is None):
+        return one.which.partition(" of key ")[0]
+    return "only in the first" if one.after is None else "only in the second"
 
 
 def plain(one: Difference) -> dict[str, Any]:

@@ -173,7 +173,8 @@ class UnmatchedRecords:
         then, now = (list(map(self._places, each)) for each in (old, new))
         found = {there: here for here, there in pairs(now, then).items()}
         for there, here in sorted(found.items()):
-            words = tuple(filter(None, varying_words(now[here], then[there])))
+            topic = new[here].topic
+            words = tuple(filter(None, varying_words(now[here], then[there], topic)))
             for each in self._changed(old[there], new[here]):
                 yield attrs.evolve(each, ignore=words)
         for at, one in enumerate(old):
@@ -205,7 +206,7 @@ class UnmatchedRecords:
             places = str(before.partition), str(after.partition)
             yield Difference("", "", *places, f"partition{of}")
         for part, now, then in differences(new, old, of_new, of_old):
-            yield Difference("", "", then, now, f"{part}{of}")
+            yield Difference("", "", then or None, now or None, f"{part}{of}")
 
     def _text(self, record: _Written) -> str:
         where = f"[{record.partition}] " if self._is_placed(record) else ""

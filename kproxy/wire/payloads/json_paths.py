@@ -6,6 +6,7 @@
     order.items[*].id   a member of every element of a list
     [0].id              a member of the first element
     $.meta              the same as meta
+    ["service.name"]    a member whose name would be taken for a path: quoted as in JSON
 
 Invariant: a value that is not JSON has no parts.
 """
@@ -20,7 +21,10 @@ from typing import Any
 Path = tuple[str | int | None, ...]
 """Members, indexes, and None for every element."""
 
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\*|\d{1,9})\]")
+_QUOTED = r'"(?:[^"\\\0-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
+_STEP = re.compile(rf"\.?([^.\[\]]+)|\[(\*|\d{{1,9}}|{_QUOTED})\]")
+_PLAIN = re.compile(r'(?!\$)[^.\[\]"]+')
+_INDEX = re.compile(rf"({_QUOTED})|\[\d+\]")
 _NESTED_MAX = 50
 
 
@@ -46,11 +50,24 @@ def parse(text: str) -> Path:
         if found is None:
             break
         member, index = found.groups()
-        steps.append(member if index is None else None if index == "*" else int(index))
+        if index is not None:
+            member = json.loads(index) if index[0] == '"' else None if index == "*" else int(index)
+        steps.append(member)
         place = found.end()
     if not steps or place < len(text) or len(steps) > _NESTED_MAX:
         raise PathError(text, place)
     return tuple(steps)
+
+
+def beneath(path: str, name: str) -> str:
+    """Return the path of a member of what is at a path."""
+    is_plain = name.isprintable() and _PLAIN.fullmatch(name)
+    return f"{path}.{name}".removeprefix(".") if is_plain else f"{path}[{json.dumps(name)}]"
+
+
+def of_any_index(path: str) -> str:
+    """Return a path with every element of a list in the place of each one."""
+    return _INDEX.sub(lambda found: found[1] or "[*]", path)
 
 
 def objects_of(data: bytes | None) -> Any:

@@ -119,6 +119,8 @@ def test_records_differ_by_field() -> None:
     ]
     assert shown_lines(then, then, "json:at") == []
     assert "  value.at of key 'k'" in shown_lines(then, now)
+    many = (Did().wrote(json.dumps({f"f{at}": day for at in range(5)})) for day in (1, 2))
+    assert shown_lines(*many)[-2:] == ["  + 2", "  2 more differing parts of key 'k'"]
 
 
 def test_a_record_of_a_key_in_another_partition_or_order_differs() -> None:
