@@ -54,6 +54,7 @@ from kproxy.send.sender import (
     ClusterGone,
     Question,
     Sender,
+    Signal,
     Steps,
 )
 from kproxy.send.substitution import Offsets, Renaming, Substitution, Where, name_topics
@@ -105,6 +106,9 @@ class SentConversation:
         """The time of the next request that is not under way."""
         self._producing = 0
         """Requests under way that may lead to records."""
+        self._watching: list[Signal] = []
+        """For Fetches that wait for what is still to be produced: the position moves, or a request
+        is sent or at its end."""
         self._calls = 0
         self._without_records: set[Where] = set()
         """Partitions in which records of the recording did not come: others are not waited for."""
@@ -123,6 +127,7 @@ class SentConversation:
             self._held += 1
             self._held_bytes += item.size_bytes
         self._sender.soon(self._dispatch)
+        self._moved()
 
     @property
     def is_full(self) -> bool:
@@ -171,7 +176,14 @@ class SentConversation:
                 self._outstanding.answered(call.ticket)
                 self._joins.pop(call, None)
 
+    def _moved(self) -> None:
+        """Have who waits for what others do look again."""
+        for each in self._watching:
+            self._sender.fire(each)
+        self._watching.clear()
+
     def _put(self, item: SendItem) -> None:
+        self._moved()
         exchange = item.entry
         if isinstance(exchange, ConnectionEnd):
             if (client := self._clients.pop(item.connection, None)) is not None:
@@ -253,7 +265,9 @@ class SentConversation:
             if exchange.api_key == codec.FETCH and is_read_on:
                 self._take_records(call, new)
                 while self._may_come(call) and not self._is_certain(call):
-                    yield _MOMENT_NS
+                    self._watching.append(moved := Signal())
+                    yield moved
+                    yield _MOMENT_NS  # much moves at once
             if self._should_retry(call, new):
                 yield from self._before_retry(call, new)
                 continue
@@ -415,7 +429,8 @@ class SentConversation:
             raise CannotBeSent(f"cannot be said in v{call.version}: {error}") from None
 
     def _was_sent(self, call: SentCall) -> None:
-        """Have the client go on, and, in a while, who joins behind it."""
+        """Have the client go on, and, in a while, who joins behind it; it may have ended."""
+        self._moved()
         if call.client.sending is call:
             call.client.sending = None
             self._sender.soon(partial(self._advance, call.client))

@@ -345,3 +345,30 @@ def test_a_coordinator_that_is_gone_is_waited_for_once() -> None:
     made_up.send(frames)
     assert [each.now for each in made_up.sender.sent.differences] == ["NOT_COORDINATOR"]
     assert made_up.sender.now_ns < 25_000 * MS
+
+
+def test_a_fetch_that_waits_for_what_is_still_to_be_produced_costs_nothing_meanwhile() -> None:
+    log = dict.fromkeys([0], b"")
+
+    def answer(body: Any) -> Any:
+        if isinstance(body, messages.FetchRequest):
+            return fetch_response(log)
+        log[0] = batch(1)
+        return produce_response({0: 0})
+
+    polled = request("Fetch", 4, fetch_request({0: 0}), 1, connection=2)
+    asked = request("Produce", 8, produce_request({0: batch(1)}), 2)
+    asked.received_ns = asked.sent_ns = START_NS + 60_000 * MS
+    told = response(asked, produce_response({0: 0}))
+    came = response(polled, fetch_response({0: batch(1)}), received_ns=told.sent_ns + MS)
+    made_up = MadeUp(answer)
+    wake, wakes = made_up.sender.wake, []
+
+    def woken(now_ns: int) -> None:
+        wakes.append(now_ns)
+        wake(now_ns)
+
+    made_up.sender.wake = woken
+    made_up.send([polled, asked, told, came], SendSettings(factor=1.0))
+    assert not made_up.sender.sent.differences and len(made_up.asked) == 3
+    assert made_up.sender.now_ns > 60_000 * MS and len(wakes) < 200
