@@ -205,13 +205,22 @@ class Fetched:
         return known and not any(self._doubled(self._others(offsets), offsets))
 
     def is_complete(self, offsets: Offsets) -> bool:
-        """Return whether all that the recording has could have come; if something of it is before
-        what has come, it begins there."""
-        edges = [each for one in self.recorded for each in (one.base_offset, _last_offset(one))]
-        first = min((offsets(each) for each in edges if offsets.is_known(each)), default=self.begin)
-        if first < self.begin:
+        """Return whether all that the recording has could have come."""
+        last = max(offsets(edge) for edge in self._edges())
+        return self._first(offsets) >= self.begin and self.end > last
+
+    def go_back(self, offsets: Offsets) -> None:
+        """Begin at what the recording has, if something of it is before what has come."""
+        if (first := self._first(offsets)) < self.begin:
             self.begin = self.end = first
-        return self.end > max(map(offsets, edges))
+
+    def _first(self, offsets: Offsets) -> int:
+        known = (offsets(edge) for edge in self._edges() if offsets.is_known(edge))
+        return min(known, default=self.begin)
+
+    def _edges(self) -> Iterator[int]:
+        for each in self.recorded:
+            yield from (each.base_offset, _last_offset(each))
 
     def _others(self, offsets: Offsets) -> list[Batch]:
         return [each for first, each in self.new.items() if not offsets.is_taken(first)]

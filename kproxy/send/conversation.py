@@ -612,11 +612,11 @@ class SentConversation:
         """Have a Fetch go on behind what has come."""
         call.request.max_wait_ms = min(call.request.max_wait_ms, _AGAIN_WAIT_MS)
         renamed = self.substitution.renaming.topic
-        ends = {
-            (renamed(topic), partition): each.end
-            for (topic, partition), each in (call.fetched or {}).items()
-            if each.begin <= each.end
-        }
+        ends: dict[Where, int] = {}
+        for where, each in (call.fetched or {}).items():
+            each.go_back(self._offsets(where))
+            if each.begin <= each.end:
+                ends[renamed(where[0]), where[1]] = each.end
         for topic in call.request.topics:
             for each in topic.partitions:
                 end = ends.get((topic.topic, each.partition))

@@ -70,16 +70,17 @@ class MadeUp:
                 sender.wake(max(at_ns, sender.now_ns))
 
     def send(
-        self, frames: list[Frame], settings: SendSettings | None = None
+        self, frames: list[Frame], settings: SendSettings | None = None, ends_ns: int = 0
     ) -> list[SentConversation]:
-        """Send what these frames are; return its copies."""
+        """Send what these frames are, and return its copies; that there are no more is known at
+        this time."""
         given = settings or SendSettings()
         copies = [SentConversation(self.sender, each, given) for each in next(given.rounds())]
         for item in ahead(items((None, each) for each in pair(frames))):
             for copy in copies if item else ():
                 copy.take(item)
         for copy in copies:
-            copy.take(None)
+            self.after(ends_ns, partial(copy.take, None))
         self.run(copies)
         return copies
 

@@ -59,6 +59,8 @@ class Log:
         if isinstance(body, Commit):
             self.committed = body.topics[0].partitions[0].committed_offset
             return messages.OffsetCommitResponse()
+        if isinstance(body, messages.ListOffsetsRequest):
+            return earliest()[1]
         return committed(self.committed)
 
     def _shown(self) -> int:
@@ -91,11 +93,24 @@ def committed(offset: int) -> Any:
     return kind(topics=[kind.OffsetFetchResponseTopic(name="orders", partitions=[part])])
 
 
-def recorded(writes: list[Any], reads: set[int]) -> list[Any]:
+def earliest() -> tuple[Any, Any]:
+    """What ListOffsets asks and tells of the first record."""
+    asks, tells = messages.ListOffsetsRequest, messages.ListOffsetsResponse
+    asked = asks.ListOffsetsPartition(timestamp=-2)
+    told = tells.ListOffsetsPartitionResponse(offset=0)
+    return (
+        asks(replica_id=-1, topics=[asks.ListOffsetsTopic(name="orders", partitions=[asked])]),
+        tells(topics=[tells.ListOffsetsTopicResponse(name="orders", partitions=[told])]),
+    )
+
+
+def recorded(writes: list[Any], reads: set[int], comes_late: bool) -> list[Any]:
     """The frames: writes are in the log one each 10 ms, in this order; a read brings what has come
-    since the one before, and is committed."""
+    since the one before, and is committed; then it is asked what was committed before. A consumer
+    that comes late asks where to begin."""
     frames, offset, read_to, unread = [], 0, 0, b""
     asked_ms, answered_ms, consumed_ms = {}, {}, 0
+    asks_committed = messages.OffsetFetchRequest(group_id="g", topics=None)
 
     def say(api: str, version: int, connection: int, ms: tuple[int, int], *bodies: Any) -> None:
         asked = request(api, version, bodies[0], len(frames) + 1, connection)
@@ -116,16 +131,21 @@ def recorded(writes: list[Any], reads: set[int]) -> list[Any]:
         unread += offset.to_bytes(8) + data[8:]
         offset += size
         if number in reads or number == len(writes) - 1:
+            if comes_late and not read_to:
+                consumed_ms = log_ms - 1
+                say("ListOffsets", 4, CONSUMER, (log_ms - 3, log_ms - 2), *earliest())
             times = consumed_ms, log_ms + 1
             say("Fetch", 4, CONSUMER, times, fetch_request({0: read_to}), _fetched(unread))
+            times = log_ms + 2, log_ms + 3
+            if read_to:
+                say("OffsetFetch", 5, CONSUMER, times, asks_committed, committed(read_to))
             part = Commit.OffsetCommitRequestPartition(committed_offset=offset)
             topic = Commit.OffsetCommitRequestTopic(name="orders", partitions=[part])
             body = Commit(group_id="g", topics=[topic])
-            times = log_ms + 2, log_ms + 3
+            times = log_ms + 4, log_ms + 5
             say("OffsetCommit", 2, CONSUMER, times, body, messages.OffsetCommitResponse())
-            consumed_ms, read_to, unread = log_ms + 4, offset, b""
-    body = messages.OffsetFetchRequest(group_id="g", topics=None)
-    say("OffsetFetch", 5, CONSUMER, (1000, 1001), body, committed(offset))
+            consumed_ms, read_to, unread = log_ms + 6, offset, b""
+    say("OffsetFetch", 5, CONSUMER, (1000, 1001), asks_committed, committed(offset))
     return sorted(frames, key=lambda each: each.received_ns)
 
 
@@ -147,7 +167,7 @@ def test_another_order_of_several_producers_is_no_difference(fault, writes, read
     made_up = MadeUp(log.answer)
     chance = random.Random(data.draw(st.integers(0, 1 << 32)))
     made_up.delay_ns = lambda: chance.choice((1, 1, 20, 60)) * MS
-    made_up.send(recorded(writes, reads))
+    made_up.send(recorded(writes, reads, data.draw(st.booleans())))
     size = f"{sizes[victims[0]]} came"
     expected = {
         "": set(),

@@ -21,7 +21,7 @@ from tests.exchange.bodies import (
     produce_response,
 )
 from tests.exchange.making import MS, START_NS, request, response
-from tests.send.made_up import BLOCKS, NOTHING, REFUSED, MadeUp
+from tests.send.made_up import BLOCKS, NOTHING, REFUSED, Later, MadeUp
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12
@@ -347,21 +347,57 @@ def test_a_coordinator_that_is_gone_is_waited_for_once() -> None:
     assert made_up.sender.now_ns < 25_000 * MS
 
 
-def test_a_fetch_that_waits_for_what_is_still_to_be_produced_costs_nothing_meanwhile() -> None:
-    log = dict.fromkeys([0], b"")
+def said(api: str, version: int, ms: tuple[int, int], asked: Any, answered: Any, on: int) -> Any:
+    """The frames of a request and its response, which came at these times on this connection."""
+    asked_ns, told_ns = (START_NS + each * MS for each in ms)
+    frame = request(api, version, asked, on * 1000 + ms[0], on, received_ns=asked_ns)
+    frame.sent_ns = asked_ns
+    return [frame, response(frame, answered, received_ns=told_ns, sent_ns=told_ns)]
 
-    def answer(body: Any) -> Any:
+
+def wrote(ms: tuple[int, int], offset: int, on: int, value: bytes = b"v") -> Any:
+    """A Produce of one record."""
+    asked = produce_request({0: batch(1, value=value)})
+    return said("Produce", 8, ms, asked, produce_response({0: offset}), on)
+
+
+def read(ms: tuple[int, int], first: int, *values: bytes, on: int = 9, isolation: int = 0) -> Any:
+    """A Fetch of records from this offset on, and what it brought."""
+    found = (batch(1, offset=at, value=each) for at, each in enumerate(values, first))
+    asked = fetch_request({0: first}, isolation_level=isolation)
+    return said("Fetch", 4, ms, asked, fetch_response({0: b"".join(found)}), on)
+
+
+class Partition:
+    """A partition in the made-up cluster, in which records come to be at given offsets."""
+
+    def __init__(self, places: dict[bytes, int]) -> None:
+        self.log: dict[int, bytes] = {}
+        self.fetched: list[int] = []
+        """Where Fetches began."""
+        self._places = places
+
+    def answer(self, body: Any) -> Any:
+        """Answer a Produce, or a Fetch."""
         if isinstance(body, messages.FetchRequest):
-            return fetch_response(log)
-        log[0] = batch(1)
-        return produce_response({0: 0})
+            self.fetched.append(first := body.topics[0].partitions[0].fetch_offset)
+            found = sorted(each for each in self.log.items() if each[0] >= first)
+            return fetch_response({0: b"".join(data for _, data in found)})
+        data = body.topic_data[0].partition_data[0].records
+        at = next(at for value, at in self._places.items() if value in data)
+        self.log[at] = at.to_bytes(8) + data[8:]
+        return produce_response({0: at})
 
-    polled = request("Fetch", 4, fetch_request({0: 0}), 1, connection=2)
-    asked = request("Produce", 8, produce_request({0: batch(1)}), 2)
-    asked.received_ns = asked.sent_ns = START_NS + 60_000 * MS
-    told = response(asked, produce_response({0: 0}))
-    came = response(polled, fetch_response({0: batch(1)}), received_ns=told.sent_ns + MS)
-    made_up = MadeUp(answer)
+
+def in_order(*exchanges: Any) -> list[Any]:
+    """Frames as they came."""
+    frames = itertools.chain.from_iterable(exchanges)
+    return sorted(frames, key=lambda each: each.received_ns)
+
+
+def test_a_fetch_that_waits_for_what_is_still_to_be_produced_costs_nothing_meanwhile() -> None:
+    frames = in_order(wrote((60_000, 60_010), 0, 1), read((0, 60_020), 0, b"v"))
+    made_up = MadeUp(Partition({b"v": 0}).answer)
     wake, wakes = made_up.sender.wake, []
 
     def woken(now_ns: int) -> None:
@@ -369,6 +405,88 @@ def test_a_fetch_that_waits_for_what_is_still_to_be_produced_costs_nothing_meanw
         wake(now_ns)
 
     made_up.sender.wake = woken
-    made_up.send([polled, asked, told, came], SendSettings(factor=1.0))
+    made_up.send(frames, SendSettings(factor=1.0))
     assert not made_up.sender.sent.differences and len(made_up.asked) == 3
     assert made_up.sender.now_ns > 60_000 * MS and len(wakes) < 200
+
+
+@pytest.mark.parametrize("ends_ms", [0, 50])
+def test_a_fetch_of_what_nobody_produces_waits_for_no_more_than_what_came_before(
+    ends_ms: int,
+) -> None:
+    """What comes behind it is left out, or not there yet."""
+    create, created = messages.CreateTopicsRequest(), messages.CreateTopicsResponse()
+    left_out = [
+        said("CreateTopics", 5, (each, each + 1), create, created, 1)
+        for each in ((10,) if ends_ms else (10, 30))
+    ]
+    partition = Partition({})
+    partition.log[0] = batch(1)
+    made_up = MadeUp(partition.answer)
+    frames = in_order(read((0, 20), 0, b"v"), *left_out)
+    made_up.send(frames, SendSettings(factor=1.0), ends_ms * MS)
+    assert partition.fetched == [0] and not made_up.sender.sent.differences
+    assert 10 * MS < made_up.sender.now_ns < 1000 * MS
+
+
+def test_a_fetch_goes_back_to_what_is_now_before_what_it_has_brought() -> None:
+    """The second record is the first one here, as is known when the third one has come."""
+    partition = Partition({b"first": 1, b"second": 0, b"third": 2})
+    frames = in_order(
+        wrote((0, 10), 0, 1, b"first"),
+        wrote((20, 40), 1, 2, b"second"),
+        wrote((20, 40), 2, 3, b"third"),
+        read((30, 50), 1, b"second", b"third"),
+    )
+
+    def answer(body: Any) -> Any:
+        told, later = partition.answer(body), Later()
+        if 0 not in partition.log or partition.fetched or len(partition.log) < 2:
+            return told
+        made_up.after(100 * MS, lambda: later.then(told))
+        return later
+
+    made_up = MadeUp(answer)
+    made_up.send(frames)
+    assert partition.fetched[0] == 2 and partition.fetched[-1] == 0
+    assert not made_up.sender.sent.differences
+
+
+def test_records_that_do_not_come_are_waited_for_once() -> None:
+    frames = in_order(
+        wrote((0, 1), 0, 1, b"lost"),
+        *(read((10 + 2 * each, 11 + 2 * each), 0, b"lost", isolation=1) for each in range(20)),
+    )
+    partition = Partition({b"lost": 0})
+
+    def answer(body: Any) -> Any:
+        told = partition.answer(body)
+        partition.log.clear()
+        return told
+
+    made_up = MadeUp(answer)
+    made_up.send(frames)
+    ((differs, (times, _)),) = made_up.sender.sent.differences.items()
+    assert differs.now == "did not come" and times == 20
+    assert made_up.sender.now_ns < 2500 * MS
+
+
+def test_a_topic_that_was_just_created_is_no_topic_that_the_cluster_lacks() -> None:
+    """Its brokers do not tell of it at once."""
+    create, created = messages.CreateTopicsRequest, messages.CreateTopicsResponse
+
+    def answer(body: Any) -> Any:
+        if isinstance(body, create):
+            return created(topics=[created.CreatableTopicResult(name="orders")])
+        if not made_up.has_topics:
+            made_up.has_topics = True
+            return produce_response({0: -1}, codes.UNKNOWN_TOPIC_OR_PARTITION)
+        return produce_response({0: 0})
+
+    made_up = MadeUp(answer)
+    made_up.has_topics = False
+    asked = create(topics=[create.CreatableTopic(name="orders")])
+    told = created(topics=[created.CreatableTopicResult(name="orders")])
+    frames = in_order(said("CreateTopics", 5, (0, 1), asked, told, 1), wrote((2, 3), 0, 1))
+    made_up.send(frames, SendSettings(allow_admin=True))
+    assert not made_up.sender.sent.differences and not made_up.sender.sent.left_out
