@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from kproxy.exchange import embedded, meanings, varying
-from kproxy.exchange.entities import TopicNames, partition_of, topic_of
+from kproxy.exchange.entities import TopicNames, own_topic_name, partition_of, topic_of
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.meanings import ERROR, PREDICATES, RECORDS
 from kproxy.exchange.routine import depends_on_timing
@@ -74,7 +74,7 @@ def is_to_be_sent_again(then: set[int], new: Any, lacks: Lacks, names: TopicName
 
 
 Lacks = Callable[[Where], bool]
-"""Tells whether the cluster has a topic, but with fewer partitions."""
+"""Tells whether the cluster has not this partition of a topic; −1: not the topic."""
 
 
 def differences(
@@ -88,7 +88,7 @@ def differences(
     asks_all = api == "Metadata" and not getattr(exchange.request, "topics", None)
     left_out = varying.left_out(type(then).__name__) | {"records"}  # which are compared one by one
     walk = _ResponseWalk(version, left_out, asks_all or api in varying.OF_CLUSTER, lacks)
-    for what, *pair in walk.struct(fields, then, now, ""):
+    for what, *pair in walk.struct(fields, then, now, "", ""):
         yield Deviation(api, what, *cut_to_difference(*map(str, pair)))
 
 
@@ -103,8 +103,10 @@ class _ResponseWalk(NamedTuple):
     errors_only: bool
     lacks: Lacks
 
-    def struct(self, fields: tuple[Field, ...], then: Any, now: Any, path: str) -> _Found:
-        """Yield where two structs differ."""
+    def struct(
+        self, fields: tuple[Field, ...], then: Any, now: Any, topic: str, path: str
+    ) -> _Found:
+        """Yield where two structs, of this topic or of none, differ."""
         is_error = PREDICATES[ERROR]
         if getattr(then, "resource_type", None) in _BROKER_CONFIGS:
             return
@@ -123,28 +125,29 @@ class _ResponseWalk(NamedTuple):
             pair = getattr(then, field.name), getattr(now, field.name)
             if field.fields and field.is_array:
                 is_counted = type(then).__qualname__.partition(".")[0] in _COUNTED
-                yield from self._array(field, *pair, path, is_counted)
+                yield from self._array(field, *pair, topic, path, is_counted)
             elif field.fields and None not in pair:
-                yield from self.struct(field.fields, *pair, path)
+                yield from self.struct(field.fields, *pair, topic, path)
             elif not (field.fields or self.errors_only or is_error(field, fields)):
                 pair = _plain(field, pair[0]), _plain(field, pair[1])
                 if pair[0] != pair[1] and not varying.is_blanked(pair[0]):
                     yield f"{path} {field.name}".strip(), *pair
 
-    def _array(self, field: Field, then: Any, now: Any, path: str, is_counted: bool) -> _Found:
+    def _array(
+        self, field: Field, then: Any, now: Any, topic: str, path: str, is_counted: bool
+    ) -> _Found:
         then, now = then or (), now or ()
         here = {_key(each): each for each in now}
         for index, each in enumerate(then):
-            key = _key(each)
-            where = (key, -1) if field.name == "topics" else (path.rpartition(" ")[2], key)
-            if not is_counted and isinstance(where[1], int) and self.lacks(where):
+            key, of_topic = _key(each), own_topic_name(each) or topic
+            if of_topic and not is_counted and self.lacks((of_topic, partition_of(each))):
                 continue
             name = path if key is None else f"{path}[{key}]"
             if not isinstance(key, int) or not path:
                 name = f"{path} {'' if key is None else key}".strip()
             found = here.get(key) if key is not None else now[index] if index < len(now) else None
             if found is not None:
-                yield from self.struct(field.fields, each, found, name)
+                yield from self.struct(field.fields, each, found, of_topic, name)
             elif not self.errors_only:
                 yield name, "is there", "is not there"
         if is_counted and field.name == "partitions" and len(then) != len(now):

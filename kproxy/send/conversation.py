@@ -314,7 +314,8 @@ class SentConversation:
                 if not self._settings.allow_admin:  # which may just have created them
                     cluster.miss(lacking)
         self.substitution.translate(body, names)
-        for group in body.groups if api == "OffsetFetch" else ():  # by id it has what is there
+        # By name, topics that are lacked would come back as −1.
+        for group in body.groups if api == "OffsetFetch" else ():
             topics = group.topics and [
                 each for each in group.topics if not cluster.lacks((each.name, -1))
             ]

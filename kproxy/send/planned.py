@@ -23,7 +23,7 @@ from kproxy.send.inputs import rounds
 from kproxy.send.substitution import Renaming, Where
 from kproxy.wire.protocol import messages
 
-_READ = frozenset(("CreateTopics", "DescribeCluster", "Metadata"))
+_TELLS_OF_CLUSTER = frozenset(("CreateTopics", "DescribeCluster", "Metadata"))
 _TIMEOUT_MS = 30_000
 
 
@@ -97,7 +97,7 @@ class SendPlan:
 
     def _look(self, exchange: Exchange) -> None:
         api, request, response = exchange.api, exchange.request, exchange.response
-        if api not in _READ or request is None or response is None:
+        if api not in _TELLS_OF_CLUSTER or request is None or response is None:
             return
         if api == "CreateTopics":
             self.created |= {each.name for each in response.topics if not each.error_code}

@@ -40,7 +40,7 @@ _RECORD_BYTES = 500
 
 BEFORE, AFTER = -1, 1
 _Written = TopicRecord | Unreadable
-Wrote = Callable[[TopicRecord | Unreadable], bool]
+Wrote = Callable[[_Written], bool]
 """Returns whether a side has produced a record itself."""
 
 
@@ -89,6 +89,8 @@ class UnmatchedRecords:
     """Scope and digest → how many more the second side has."""
     _samples: dict[tuple[Scope, int], _Written] = attrs.field(factory=dict, init=False)
     _orders: dict[tuple[Scope, bytes], _KeyOrder] = attrs.field(factory=dict, init=False)
+    _unread: set[tuple[str, int]] = attrs.field(factory=set, init=False)
+    """Topic and digest of what was produced, and cannot be read."""
 
     def add(self, side: int, client: str, record: _Written) -> None:
         """Take a record that a client produced, or that the first client got, or a batch that
@@ -101,6 +103,8 @@ class UnmatchedRecords:
         if not record.produced:
             self._count(side, (Scope(record.topic, None, None), digest), record)
             return
+        if isinstance(record, Unreadable):
+            self._unread.add((record.topic, digest))
         scope = Scope(record.topic, client_text(client), partition)
         self._count(side, (scope, digest), record)
         if isinstance(record, TopicRecord) and record.key is not None:
@@ -137,9 +141,9 @@ class UnmatchedRecords:
             record = self._samples.get((scope, digest))
             aspect, by = "records", f"produced by {scope.client}"
             if scope.client is None:
-                is_own = record is None or wrote[side](record)
-                if is_own and isinstance(record, Unreadable):
+                if (scope.topic, digest) in self._unread:
                     continue  # it is compared as it was produced; no consumer makes more of it
+                is_own = record is None or wrote[side](record)
                 aspect, by = ("consumed", "consumed") if is_own else ("records", "there before")
             found = sides.setdefault((aspect, scope.topic, by), {BEFORE: [], AFTER: []})
             found[side] += [record] * abs(number)

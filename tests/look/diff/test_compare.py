@@ -4,12 +4,12 @@ else."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.look.diff.compare import MEANING, compare
@@ -29,6 +29,7 @@ from tests.replay.test_all_aspects import (
     APPS,
     CHANGES,
     UNREAD,
+    Consume,
     Step,
     Value,
     Write,
@@ -64,6 +65,9 @@ def told(found: list[Difference], *aspects: str) -> str:
 
 @settings(max_examples=1500 if ALL else 120, deadline=None)
 @given(APPS, CHANGES)
+@example(
+    [*(Write(((0, "k", each),)) for each in f"a{UNREAD}a"), Consume("g", 0, 2, "no")], (3, 0, 8)
+).via("a batch that cannot be read is fetched by one of them")
 def test_a_change_is_named_and_nothing_else(app: list[Step], change: tuple[int, int, int]) -> None:
     then, again = (recorded(lambda client: run(client, app)) for _ in "12")
     assert compare(then, again) == []
@@ -159,6 +163,28 @@ def test_of_many_differences_the_number_is_told() -> None:
         "  - 3 records more, which were not kept",
         "  + 100 records more, which were not kept",
     ]
+
+
+def test_what_both_have_takes_no_room() -> None:
+    unmatched = UnmatchedRecords(Ignored(), room_bytes=1)
+    for value, sides in (("a", (BEFORE, AFTER)), ("b", (BEFORE,))):
+        for side in sides:
+            (exchange,) = Did().wrote(value).exchanges
+            unmatched.add(side, "app", *exchange.records)
+    assert [*lines([*unmatched.differences({})])] == [ORDERS, "  - [0] k → b"]
+
+
+def test_recordings_are_read_in_turn() -> None:
+    ahead, most = 0, 0
+
+    def read(step: int) -> Iterator[Exchange]:
+        nonlocal ahead, most
+        for exchange in Did().wrote(*"ab").wrote(*"cd", at=2).wrote(*"ef", at=4).exchanges:
+            ahead += step
+            most = max(most, abs(ahead))
+            yield exchange
+
+    assert not compare(read(1), read(-1)) and most == 1
 
 
 def test_a_latency_differs_if_it_is_much_and_no_chance() -> None:
