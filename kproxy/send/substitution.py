@@ -181,7 +181,7 @@ class Substitution:
         if topic_id != NO_UUID:
             recorded = names.name(topic_id)
             name = self.renaming.topic(recorded) if recorded else ""
-            if place.either or (place.name_field and name not in self.topic_ids):
+            if place.either or (name and place.name_field and name not in self.topic_ids):
                 setattr(inner, place.name_field, name)
         if name and (place.either or topic_id != NO_UUID):
             setattr(inner, place.id_field, self.topic_ids.get(name, NO_UUID))

@@ -176,3 +176,11 @@ def test_offsets_of_produced_records_are_found_again(sizes, first: int) -> None:
         recorded, new = recorded + size, new + size
     assert {each: offsets(each) for each in expected} == expected
     assert offsets(recorded) == new and offsets(-1) == -1
+
+
+def test_a_topic_whose_name_was_never_told_is_asked_for_by_its_id_alone() -> None:
+    kind = messages.DeleteTopicsRequest
+    body = kind(topics=[kind.DeleteTopicState(name=None, topic_id=uuid.uuid4())])
+    before = copy.deepcopy(body)
+    Substitution(Renaming("t-")).translate(body, NAMES)
+    assert body == before
