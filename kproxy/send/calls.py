@@ -14,12 +14,12 @@ from kproxy.proxy import redact
 from kproxy.send import compared, forms
 from kproxy.send.compared import Fetched
 from kproxy.send.fetching import RecordedFetchSession
-from kproxy.send.order import Outstanding
+from kproxy.send.order import JOIN_GROUP, Outstanding
 from kproxy.send.sender import SendLink
 from kproxy.send.substitution import Where
 from kproxy.wire.protocol import codec
 
-JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 11, 13, 14
+LEAVE_GROUP, SYNC_GROUP = 13, 14
 
 
 @attrs.define(eq=False)

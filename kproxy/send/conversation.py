@@ -35,7 +35,6 @@ from kproxy.send.apis import (
     why_left_out,
 )
 from kproxy.send.calls import (
-    JOIN_GROUP,
     SYNC_GROUP,
     SentCall,
     SentClient,
@@ -46,7 +45,7 @@ from kproxy.send.calls import (
 )
 from kproxy.send.compared import Deviation, Fetched
 from kproxy.send.groups import JOINS_AGAIN, SYNC_WAIT_NS, SentGroups, SentMember
-from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, Outstanding, SendItem
+from kproxy.send.order import HELD_BYTES_MAX, HELD_MAX, JOIN_GROUP, Outstanding, SendItem
 from kproxy.send.planned import SendSettings
 from kproxy.send.sender import (
     AGAIN_NS,

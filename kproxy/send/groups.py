@@ -17,8 +17,8 @@ from typing import Any
 
 import attrs
 
-from kproxy.send.calls import JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, SentCall, SentClient
-from kproxy.send.order import gives_an_id
+from kproxy.send.calls import LEAVE_GROUP, SYNC_GROUP, SentCall, SentClient
+from kproxy.send.order import JOIN_GROUP, gives_an_id
 from kproxy.send.sender import PASSES_NS
 from kproxy.wire.protocol.codes import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS
 

@@ -37,7 +37,7 @@ is so far in front of the slowest at most."""
 _TURN = 100
 """Exchanges that are read in one go."""
 _LAST = 1 << 62
-_JOIN_GROUP = 11
+JOIN_GROUP = 11
 
 
 class SendItem(NamedTuple):
@@ -71,7 +71,7 @@ class SendItem(NamedTuple):
 def gives_an_id(exchange: Exchange) -> bool:
     """Return whether of a JoinGroup nothing comes but the id of the member (KIP-394)."""
     error_code = getattr(exchange.response, "error_code", 0)
-    return exchange.api_key == _JOIN_GROUP and error_code == MEMBER_ID_REQUIRED
+    return exchange.api_key == JOIN_GROUP and error_code == MEMBER_ID_REQUIRED
 
 
 def items(
